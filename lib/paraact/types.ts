@@ -1,0 +1,126 @@
+/** ParaAct's data: replies, plans, turns, trajectories. See shared design: method.md sections 2 and 3. */
+import type { CallOutcome, FaultKind, ToolCall, Verdicts } from "../toolenv/types.ts";
+
+export type ActionKind = "search" | "call" | "answer";
+
+export interface Subgoal {
+  id: string;
+  subgoal: string;
+}
+export interface ExplorationPlan {
+  kind: "exploration";
+  subgoals?: Subgoal[];
+  capacity_slots: string[];
+}
+export interface Dependency {
+  from: string[];
+  to: string;
+}
+export interface ExecutionPlan {
+  kind: "execution";
+  subgoals?: Subgoal[];
+  available_tools: string[];
+  dependencies: Dependency[];
+  execution_flow: { step: number; parallel: string[] }[];
+}
+export type Plan = ExplorationPlan | ExecutionPlan;
+
+/** What a parser or checker found wrong, and where. */
+export interface Finding {
+  /** Stable code, e.g. "unclosed-tag", "text-outside-tags", "plan-step-gap". */
+  code: string;
+  message: string;
+  /** Character offset in the reply. */
+  at: number;
+}
+
+/** Whether a turn had to have a plan (method.md section 3's table). */
+export type PlanSlot = "required" | "optional" | "forbidden";
+
+export interface SearchRecord {
+  /** As written: "slot: what the tool must do". */
+  query: string;
+  /** Names of the tools found, best first. Empty where nothing matched. */
+  retrieved: string[];
+  failed: "transient" | "final" | null;
+  latencyMs: number;
+}
+export interface CallRecord {
+  /** As written; null where the block held no JSON object with a name and an arguments object. */
+  call: ToolCall | null;
+  outcome: CallOutcome;
+  status: number;
+  /** The response as the agent saw it (clipped rendering). */
+  observation: string;
+  /** Response body before clipping, for evidence; absent in imported traces. */
+  body?: unknown;
+  fault: FaultKind | null;
+  /** Occurrence of the live plan that this call was matched to, or null where it lies outside the plan. */
+  occurrence: string | null;
+  latencyMs: number;
+}
+
+/** One turn: the policy's reply and what the environment did with it. */
+export interface Turn {
+  reply: string;
+  kind: ActionKind | "none";
+  planSlot: PlanSlot;
+  /** What the controller made of the turn's plan. */
+  planEvent: "none" | "accepted" | "revise" | "restart" | "rejected";
+  plan: Plan | null;
+  findings: Finding[];
+  searches: SearchRecord[];
+  calls: CallRecord[];
+  answer: string | null;
+  /** What the policy reads next. "" on the last turn. */
+  observation: string;
+  /** Virtual clock at the start and the end of the turn: a turn takes as long as its longest parallel action. */
+  startMs: number;
+  endMs: number;
+  /** Sampled token ids and their log-probabilities, where the policy is a local model. */
+  tokens?: { ids: number[]; logprobs: number[] };
+}
+
+/** Why an episode ended. */
+export type EndReason =
+  | "answered"
+  | "turn_limit"
+  | "token_limit"
+  | "context_overflow"
+  | "parse_failure"
+  | "environment_error"
+  | "policy_error";
+
+export interface Usage {
+  promptTokens: number;
+  completionTokens: number;
+  /** True where a server left usage out and the numbers are estimates. */
+  estimated: boolean;
+}
+
+export interface Trajectory {
+  taskId: string;
+  paradigm: string;
+  policy: string;
+  seed: number;
+  system: string;
+  request: string;
+  turns: Turn[];
+  end: EndReason;
+  /** For the end reasons that are errors: what happened. */
+  error: string | null;
+  answer: string | null;
+  usage: Usage;
+  /** Virtual time of the critical path, and of the same actions one after the other. */
+  makespanMs: number;
+  serialMs: number;
+  verdicts: Verdicts | null;
+}
+
+/** A message of the conversation that a policy reads. */
+export interface Message {
+  role: "system" | "user" | "assistant" | "observation";
+  content: string;
+  /** Assistant messages of a local model: the ids that were sampled. Never re-encoded. */
+  tokens?: number[];
+}

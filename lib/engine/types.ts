@@ -216,6 +216,9 @@ export interface Engine {
   /**
    * Samples one token a row. logits f32 [B,V]; ids i32 [B]; lp f32 [B]: log-probability of the sampled token under the softmax of
    * logits restricted to the mask, divided by temperature (temperature 0: under temperature 1), before top-k and top-p.
+   * The rule, the same in every engine: greedy takes the largest allowed logit, the lowest id of equals. Else top-k keeps the logits
+   * ≥ the k-th largest; of these top-p keeps the logits ≥ the largest threshold at which the kept mass reaches topP of the mass
+   * left by top-k (ties stay). Then, over the kept tokens in order of id, the first whose cumulative mass exceeds u·(kept mass).
    */
   sample(ids: Tensor, lp: Tensor, logits: Tensor, options: SampleOptions): void;
 }

@@ -1,0 +1,68 @@
+/** What every benchmark gives and gets. */
+import type { Catalog, Retriever } from "../catalog/types.ts";
+import type { Trajectory } from "../paraact/types.ts";
+import type { Session, Task } from "../toolenv/types.ts";
+
+export type BenchmarkName = "toolenv" | "toolbench" | "apibank";
+
+/** One task of a benchmark, ready to run: a request, an environment, and a scorer. */
+export interface BenchTask {
+  id: string;
+  /** Table group: a shape, or "G1_instruction". */
+  group: string;
+  request: string;
+  /** A fresh environment state for one episode. */
+  open(seed: number): Session;
+  /** Scores a finished episode. `success` in [0,1]; other scores are named numbers. */
+  score(trajectory: Trajectory): TaskScore | Promise<TaskScore>;
+  /** ToolEnv tasks know their gold plan; the scripted policy follows it. Other benchmarks give what they know. */
+  gold: Task | null;
+}
+
+export interface TaskScore {
+  /**
+   * 1 where the task succeeded by the benchmark's own measure, 0 where not; null where that measure was not taken (ToolBench without a judge).
+   */
+  success: number | null;
+  scores: Record<string, number>;
+  /** Counted kinds of error, e.g. API-Bank's "wrong name". */
+  errors?: Record<string, number>;
+}
+
+export interface Benchmark {
+  name: BenchmarkName;
+  /** True where the project's own sample tasks stand in for missing files; every table says so. */
+  sample: boolean;
+  /** Which backend answers the calls, e.g. "world", "recorded". */
+  backend: string;
+  catalog: Catalog;
+  retriever: Retriever;
+  tasks: BenchTask[];
+  /** Said under each table, e.g. "no judge: no pass rate". */
+  notes: string[];
+}
+
+/** One row of results: a task run once by one policy. */
+export interface TaskOutcome {
+  benchmark: BenchmarkName;
+  group: string;
+  task: string;
+  /** E.g. "before", "after", "scripted". */
+  label: string;
+  trial: number;
+  success: number | null;
+  scores: Record<string, number>;
+  errors: Record<string, number>;
+  turns: number;
+  toolCalls: number;
+  searches: number;
+  tokens: number;
+  makespanMs: number;
+  serialMs: number;
+  phases: number;
+  /** Mean number of calls in turns with calls. */
+  width: number;
+  faultsMet: number;
+  faultsRecovered: number;
+  end: string;
+}

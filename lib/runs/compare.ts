@@ -1,0 +1,165 @@
+/** Comparing runs: means with 95 % intervals, paired differences over the same tasks, Holm's correction. Never a bare mean. */
+import type { TaskOutcome } from "../bench/types.ts";
+import type { RunRecord } from "./index-store.ts";
+import { type Difference, difference, holm, type Interval, interval, passAtK, passHatK } from "./statistics.ts";
+import type { Table } from "./table.ts";
+
+/** What is compared: outcomes of one label of one experiment cell; several seeds are columns of it. */
+export interface Arm {
+  name: string;
+  benchmark: string;
+  sample: boolean;
+  /** task → seed → mean success over trials. */
+  success: Map<string, Map<number, number>>;
+  outcomes: TaskOutcome[];
+}
+
+/** Groups outcomes into arms by (experiment, cell, label, benchmark). Runs that differ only in the seed are one arm. */
+export function arms(runs: { record: RunRecord; outcomes: TaskOutcome[] }[]): Arm[] {
+  const single = new Set(runs.map((r) => r.record.experiment)).size === 1;
+  const byKey = new Map<string, Arm>();
+  for (const { record, outcomes } of runs) {
+    for (const o of outcomes) {
+      const name = [single ? "" : record.experiment, record.cell, o.label].filter(Boolean).join(" · ");
+      const key = `${o.benchmark}\n${name}`;
+      let arm = byKey.get(key);
+      if (!arm) {
+        arm = {
+          name,
+          benchmark: o.benchmark,
+          sample: record.samples.includes(o.benchmark),
+          success: new Map(),
+          outcomes: [],
+        };
+        byKey.set(key, arm);
+      }
+      arm.outcomes.push(o);
+      if (o.success === null) continue;
+      const seeds = arm.success.get(o.task) ?? new Map<number, number>();
+      const trials = outcomes.filter(
+        (x) => x.benchmark === o.benchmark && x.label === o.label && x.task === o.task && x.success !== null,
+      );
+      seeds.set(record.seed, trials.reduce((sum, x) => sum + x.success!, 0) / trials.length);
+      arm.success.set(o.task, seeds);
+    }
+  }
+  return [...byKey.values()].sort((a, b) => (a.benchmark === b.benchmark ? 0 : a.benchmark < b.benchmark ? -1 : 1));
+}
+
+function matrix(arm: Arm, tasks: string[], seeds: number[]): number[][] {
+  return tasks.map((t) => seeds.map((s) => arm.success.get(t)?.get(s) ?? Number.NaN));
+}
+
+function seedsOf(arm: Arm): number[] {
+  return [...new Set([...arm.success.values()].flatMap((m) => [...m.keys()]))].sort((a, b) => a - b);
+}
+
+export function armInterval(arm: Arm): Interval | null {
+  if (arm.success.size === 0) return null;
+  return interval(matrix(arm, [...arm.success.keys()].sort(), seedsOf(arm)));
+}
+
+/** b − a over the tasks and seeds that both have; null where they share none. */
+export function armDifference(a: Arm, b: Arm): Difference | null {
+  const tasks = [...a.success.keys()].filter((t) => b.success.has(t)).sort();
+  const inB = new Set(seedsOf(b));
+  const seeds = seedsOf(a).filter((s) => inB.has(s));
+  if (tasks.length === 0 || seeds.length === 0) return null;
+  return difference(matrix(b, tasks, seeds), matrix(a, tasks, seeds));
+}
+
+const percent = (x: number): string => (Number.isNaN(x) ? "n/a" : (100 * x).toFixed(1));
+const minus = (x: number): string => (Number.isNaN(x) ? "n/a" : `${x < 0 ? "−" : "+"}${Math.abs(100 * x).toFixed(1)}`);
+
+function average(outcomes: TaskOutcome[], value: (o: TaskOutcome) => number | undefined): string {
+  const values = outcomes.map(value).filter((v): v is number => v !== undefined && !Number.isNaN(v));
+  if (values.length === 0) return "–";
+  const m = values.reduce((a, b) => a + b, 0) / values.length;
+  const half =
+    values.length > 1
+      ? 1.96 * Math.sqrt(values.reduce((s, v) => s + (v - m) ** 2, 0) / (values.length - 1) / values.length)
+      : Number.NaN;
+  const digits = Math.abs(m) >= 100 ? 0 : Math.abs(m) >= 10 ? 1 : 2;
+  return Number.isNaN(half) ? m.toFixed(digits) : `${m.toFixed(digits)} ±${half.toFixed(digits)}`;
+}
+
+/** pass@k and pass^k where tasks were run several times. */
+function passColumns(arm: Arm): { n: number; at: string; hat: string } | null {
+  const byTask = new Map<string, number[]>();
+  for (const o of arm.outcomes) {
+    if (o.success !== null) byTask.set(o.task, [...(byTask.get(o.task) ?? []), o.success >= 1 ? 1 : 0]);
+  }
+  const n = Math.min(...[...byTask.values()].map((v) => v.length));
+  if (!Number.isFinite(n) || n < 2) return null;
+  const over = (f: (n: number, c: number, k: number) => number) =>
+    percent(
+      [...byTask.values()].reduce(
+        (s, v) =>
+          s +
+          f(
+            v.length,
+            v.reduce((a, b) => a + b, 0),
+            n,
+          ),
+        0,
+      ) / byTask.size,
+    );
+  return { n, at: over(passAtK), hat: over(passHatK) };
+}
+
+/** One table a benchmark: each arm with its interval, the difference to the first arm, and what it cost. */
+export function compareTables(all: Arm[], notes: Record<string, string[]> = {}): Table[] {
+  const tables: Table[] = [];
+  for (const benchmark of new Set(all.map((a) => a.benchmark))) {
+    const here = all.filter((a) => a.benchmark === benchmark);
+    const first = here[0]!;
+    const differences = here.map((arm, i) => (i === 0 ? null : armDifference(first, arm)));
+    const adjusted = holm(differences.map((d) => d?.p ?? Number.NaN));
+    const scoreNames = [...new Set(here.flatMap((a) => a.outcomes.flatMap((o) => Object.keys(o.scores))))].sort();
+    const passes = here.map(passColumns);
+    const withPass = passes.some((p) => p !== null);
+    const rows = here.map((arm, i) => {
+      const value = armInterval(arm);
+      const d = differences[i];
+      const holds = d && !Number.isNaN(d.low) && (d.low > 0 || d.high < 0) && adjusted[i]! < 0.05;
+      return [
+        arm.name,
+        value ? `${percent(value.mean)} [${percent(value.low)}, ${percent(value.high)}]` : "not measured",
+        d ? `${minus(d.mean)} [${minus(d.low)}, ${minus(d.high)}]${holds ? " *" : ""}` : "–",
+        d ? (Number.isNaN(adjusted[i]!) ? "n/a" : adjusted[i]! < 0.001 ? "<0.001" : adjusted[i]!.toFixed(3)) : "–",
+        ...(withPass ? [passes[i] ? `${passes[i]!.at} / ${passes[i]!.hat}` : "–"] : []),
+        ...scoreNames.map((s) => average(arm.outcomes, (o) => o.scores[s])),
+        average(arm.outcomes, (o) => o.turns),
+        average(arm.outcomes, (o) => o.toolCalls),
+        average(arm.outcomes, (o) => o.tokens),
+        average(arm.outcomes, (o) => (o.toolCalls > 0 ? o.width : undefined)),
+        average(arm.outcomes, (o) => (o.serialMs > 0 ? o.makespanMs / o.serialMs : undefined)),
+        String(value ? `${value.tasks}×${value.seeds}` : new Set(arm.outcomes.map((o) => o.task)).size),
+      ];
+    });
+    const k = passes.find((p) => p)?.n;
+    tables.push({
+      title: `${benchmark}${here.some((a) => a.sample) ? " (SAMPLE TASKS of this project, not the benchmark)" : ""}`,
+      columns: [
+        "arm",
+        "success % [95 %]",
+        "difference to the first",
+        "p (Holm)",
+        ...(withPass ? [`pass@${k} / pass^${k} %`] : []),
+        ...scoreNames,
+        "turns",
+        "calls",
+        "tokens",
+        "width",
+        "makespan/serial",
+        "tasks×seeds",
+      ],
+      rows,
+      notes: [
+        ...(here.length > 1 ? ["* the paired difference excludes zero and holds after Holm's correction"] : []),
+        ...(notes[benchmark] ?? []),
+      ],
+    });
+  }
+  return tables;
+}

@@ -518,8 +518,10 @@ function* projections(): Generator<Case> {
             b.engine.logProbs(out, saved.x, saved.head, saved.targets, masks);
             const [lp, grads, dLp] = [b.out(M), { dx: b.out(M, C), dHead: b.f32(V, C) }, b.f32(M)];
             b.engine.logProbs({ lp, lse: saved.lse }, saved.x, saved.head, saved.targets, masks);
+            const frozen = b.out(M, C);
             b.engine.logProbsBackward(grads, dLp, saved, masks);
-            return [out.lp, out.lse, out.entropy, lp, grads.dx, grads.dHead];
+            b.engine.logProbsBackward({ dx: frozen }, dLp, saved, masks);
+            return [out.lp, out.lse, out.entropy, lp, grads.dx, grads.dHead, frozen];
           },
         };
       }

@@ -193,10 +193,10 @@ export interface Engine {
   ): void;
   /**
    * Backward of logProbs: with g = dLp [M] (any loss of the log-probabilities: SFT has −weight, RL what the surrogate gives),
-   * dLogits[m,v] = g[m]·(1[v = target] − p[m,v]); dx [M,C] overwritten; dHead [V,C] +=.
+   * dLogits[m,v] = g[m]·(1[v = target] − p[m,v]); dx [M,C] overwritten; dHead [V,C] +=, left out where absent (a frozen head).
    */
   logProbsBackward(
-    grads: { dx: Tensor; dHead: Tensor },
+    grads: { dx: Tensor; dHead?: Tensor },
     dLp: Tensor,
     saved: { x: Tensor; head: Tensor; targets: Tensor; lse: Tensor },
     masks?: TokenMasks,

@@ -115,16 +115,17 @@ export function logProbs(
 
 /** dLogits[m,v] = dLp[m]·(1[v = target] − p[m,v]);  dx = dLogits·head;  dHead += dLogitsᵀ·x */
 export function logProbsBackward(
-  grads: { dx: Tensor; dHead: Tensor },
+  grads: { dx: Tensor; dHead?: Tensor },
   dLp: Tensor,
   saved: { x: Tensor; head: Tensor; targets: Tensor; lse: Tensor },
   masks?: TokenMasks,
 ): void {
   const [M, C] = dims(saved.x, 2);
   const [V] = dims(saved.head, 2);
-  sized("logProbsBackward", [grads.dx, M * C], [grads.dHead, V * C], [dLp, M], [saved.targets, M], [saved.lse, M]);
+  sized("logProbsBackward", [grads.dx, M * C], [dLp, M], [saved.targets, M], [saved.lse, M]);
+  if (grads.dHead) sized("logProbsBackward", [grads.dHead, V * C]);
   const [x, w, target, may] = [single(saved.x), floats(saved.head), ints(saved.targets), maskReader(masks)];
-  const [dx, dw, g] = [single(grads.dx), single(grads.dHead), single(dLp)];
+  const [dx, dw, g] = [single(grads.dx), grads.dHead && single(grads.dHead), single(dLp)];
   dx.fill(0);
   for (let m = 0; m < M; m++) {
     const { p } = softmaxRow(x, w, V, C, m, (v) => may(m, v));
@@ -132,7 +133,7 @@ export function logProbsBackward(
       const d = g[m]! * ((v === target[m] ? 1 : 0) - p[v]!);
       for (let c = 0; c < C; c++) {
         dx[m * C + c]! += d * w[v * C + c]!;
-        dw[v * C + c]! += d * x[m * C + c]!;
+        if (dw) dw[v * C + c]! += d * x[m * C + c]!;
       }
     }
   }

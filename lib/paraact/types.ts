@@ -1,10 +1,12 @@
 /** ParaAct's data: replies, plans, turns, trajectories. See shared design: method.md sections 2 and 3. */
+import type { Tool } from "../catalog/types.ts";
 import type { CallOutcome, FaultKind, ToolCall, Verdicts } from "../toolenv/types.ts";
 
 export type ActionKind = "search" | "call" | "answer";
 
 export interface Subgoal {
-  id: string;
+  /** As written: models number their subgoals as often as they name them. */
+  id: string | number;
   subgoal: string;
 }
 export interface ExplorationPlan {
@@ -77,8 +79,8 @@ export interface Turn {
   /** Virtual clock at the start and the end of the turn: a turn takes as long as its longest parallel action. */
   startMs: number;
   endMs: number;
-  /** Sampled token ids and their log-probabilities, where the policy is a local model. */
-  tokens?: { ids: number[]; logprobs: number[] };
+  /** Sampled token ids and their log-probabilities, where the policy is a local model; masks as in PolicyReply, never written to disk. */
+  tokens?: { ids: number[]; logprobs: number[]; masks?: (Uint32Array | null)[] };
 }
 
 /** Why an episode ended. */
@@ -105,6 +107,8 @@ export interface Trajectory {
   seed: number;
   system: string;
   request: string;
+  /** What a paradigm searched before the first turn (ETE), and how the policy read it: it follows the request. */
+  opening?: { searches: SearchRecord[]; observation: string };
   turns: Turn[];
   end: EndReason;
   /** For the end reasons that are errors: what happened. */
@@ -123,4 +127,34 @@ export interface Message {
   content: string;
   /** Assistant messages of a local model: the ids that were sampled. Never re-encoded. */
   tokens?: number[];
+}
+
+/** What a policy is asked. */
+export interface PolicyRequest {
+  /** Stable id of the episode, so that a policy can keep a cache between turns. */
+  episode: string;
+  messages: Message[];
+  /** Tools shown so far in this episode: what a constrained decoder may name. */
+  toolsInView: Tool[];
+  maxNewTokens: number;
+  temperature: number;
+  seed: number;
+}
+
+export interface PolicyReply {
+  text: string;
+  /** Local models only: the sampled ids and the log-probability of each under the sampling distribution. */
+  tokens?: { ids: number[]; logprobs: number[] };
+  /** "stop": the model ended its turn; "length": the token budget ran out. */
+  finish: "stop" | "length";
+  usage: Usage;
+}
+
+/** One policy serves many episodes at once: `reply` is called concurrently, and a local model batches what is pending. */
+export interface Policy {
+  readonly name: string;
+  reply(request: PolicyRequest): Promise<PolicyReply>;
+  /** The episode is over: caches for it may go. */
+  release?(episode: string): void;
+  close?(): Promise<void>;
 }

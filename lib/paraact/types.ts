@@ -136,6 +136,10 @@ export interface PolicyRequest {
   messages: Message[];
   /** Tools shown so far in this episode: what a constrained decoder may name. */
   toolsInView: Tool[];
+  /** What the plan controller says before this turn: whether a plan must, may or must not stand before searches and before calls. */
+  planSlots?: { search: PlanSlot; call: PlanSlot };
+  /** Tools of the live plan's ready occurrences, one entry an occurrence; absent or empty where no plan is live. */
+  readyTools?: string[];
   maxNewTokens: number;
   temperature: number;
   seed: number;
@@ -143,8 +147,11 @@ export interface PolicyRequest {
 
 export interface PolicyReply {
   text: string;
-  /** Local models only: the sampled ids and the log-probability of each under the sampling distribution. */
-  tokens?: { ids: number[]; logprobs: number[] };
+  /**
+   * Local models only: the sampled ids (the end-of-turn id included), the log-probability of each under the sampling distribution, and,
+   * where decoding was constrained, the mask that each was sampled under (null: free).
+   */
+  tokens?: { ids: number[]; logprobs: number[]; masks?: (Uint32Array | null)[] };
   /** "stop": the model ended its turn; "length": the token budget ran out. */
   finish: "stop" | "length";
   usage: Usage;

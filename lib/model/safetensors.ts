@@ -17,7 +17,8 @@ import {
 } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { z } from "zod";
-import { writeAll, writeAtomically, writeTextAtomically } from "./files.ts";
+import { writeAtomic } from "../config/atomic.ts";
+import { writeAll, writeAtomically } from "./files.ts";
 
 /** The file is not sound: truncated, overlapping, mislabelled or hostile. The message names file and tensor. */
 export class SafetensorsError extends Error {
@@ -310,7 +311,7 @@ export function readSafetensors(path: string): { metadata: Record<string, string
 
 /**
  * Writes one file, in the order given, one tensor at a time: temporary file, sync, rename. The metadata gains "sha256", of the data
- * section. Throws StorageError if the disk refuses, SafetensorsError if data and shape disagree.
+ * section. Throws SafetensorsError if data and shape disagree.
  */
 export async function writeSafetensors(
   path: string,
@@ -386,7 +387,7 @@ export async function writeSharded(
     for (const { name } of shard) weightMap[name] = names[i]!;
   }
   const index = { metadata: { total_size: total }, weight_map: weightMap };
-  await writeTextAtomically(join(dir, "model.safetensors.index.json"), `${JSON.stringify(index, null, 2)}\n`);
+  writeAtomic(join(dir, "model.safetensors.index.json"), `${JSON.stringify(index, null, 2)}\n`);
   return removeStale(dir, [...names, "model.safetensors.index.json"]);
 }
 

@@ -7,7 +7,7 @@ import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { Tokenizer as HuggingFaceTokenizer } from "@huggingface/tokenizers";
 import { z } from "zod";
-import { writeTextAtomically } from "./files.ts";
+import { writeAtomic } from "../config/atomic.ts";
 import type { Tokenizer } from "./types.ts";
 
 /** A tokenizer's files are missing or of a kind that is not read here. */
@@ -176,9 +176,9 @@ export function createTokenizer(
     },
     bytes: (id) => tokenBytes[id] ?? new Uint8Array(),
     async save(dir) {
-      await writeTextAtomically(join(dir, "tokenizer.json"), `${JSON.stringify(json, null, 1)}\n`);
+      writeAtomic(join(dir, "tokenizer.json"), `${JSON.stringify(json, null, 1)}\n`);
       const full = { ...parsedConfig.data, ...(template === null ? {} : { chat_template: template }) };
-      await writeTextAtomically(join(dir, "tokenizer_config.json"), `${JSON.stringify(full, null, 2)}\n`);
+      writeAtomic(join(dir, "tokenizer_config.json"), `${JSON.stringify(full, null, 2)}\n`);
     },
   };
 }

@@ -1,0 +1,112 @@
+/**
+ * Writes replies and observations (method.md section 2). Text from outside cannot forge a tag: in JSON `<` of whatever looks like one
+ * is written \u003c, and a reply whose plain text holds a tag is refused.
+ */
+import type { Json, JsonSchema, Tool } from "../catalog/types.ts";
+import { acceptedReply, parseReply, type Reply } from "./parse.ts";
+import { closeTag, escapeTagsInJson, escapeTagsInText, openTag, type Tag } from "./tags.ts";
+import type { Plan } from "./types.ts";
+
+/** A reply that the protocol cannot express, e.g. a tag inside its text. */
+export class RenderError extends Error {
+  override readonly name = "RenderError";
+}
+
+const block = (tag: Tag, content: string): string => openTag(tag) + content + closeTag(tag);
+
+/** JSON that can forge no tag. A number that JSON cannot write is an error, not a null. */
+const json = (value: unknown): string =>
+  escapeTagsInJson(
+    JSON.stringify(value, (key, item: unknown) => {
+      if (typeof item === "number" && !Number.isFinite(item))
+        throw new RenderError(`${key} is ${item}, which JSON cannot hold`);
+      return item;
+    }),
+  );
+
+/** A plan's block, keys in the order of method.md's table. */
+export function renderPlan(plan: Plan): string {
+  const goals = plan.subgoals ? { subgoals: plan.subgoals } : {};
+  if (plan.kind === "exploration") return block("plan", json({ ...goals, capacity_slots: plan.capacity_slots }));
+  const { available_tools, dependencies, execution_flow } = plan;
+  return block("plan", json({ ...goals, available_tools, dependencies, execution_flow }));
+}
+
+/** The blocks of a reply's actions. */
+function renderActions(reply: Reply): string {
+  switch (reply.kind) {
+    case "search":
+      return reply.searches.map((query) => block("search_tool", query)).join("");
+    case "call":
+      return reply.calls
+        .map((call) => block("tool_call", json({ name: call.name, arguments: call.arguments })))
+        .join("");
+    case "answer":
+      return block("answer", reply.answer);
+  }
+}
+
+/**
+ * A reply's text, without white space between the blocks; `acceptedReply(parseReply(renderReply(x)))` equals x. Throws RenderError for what
+ * the protocol cannot express: a tag in plain text, no action, a plan that is not valid. `escapeTagsInText` makes foreign text fit.
+ */
+export function renderReply(reply: Reply): string {
+  const plan = reply.kind === "answer" || reply.plan === null ? "" : renderPlan(reply.plan);
+  const text = block("think", reply.think) + plan + renderActions(reply);
+  const parsed = parseReply(text);
+  if (acceptedReply(parsed)) return text;
+  throw new RenderError(
+    `this reply cannot be written: ${parsed.findings[0]?.message ?? "wrong plan"}: ${text.slice(0, 200)}`,
+  );
+}
+
+/** How a tool's interface is shown: its JSON schema, or one short line for small models. */
+export type SchemaStyle = "json" | "compact";
+
+/** One JSON function schema, on one line. */
+const jsonSchemaLine = ({ name, description, parameters }: Tool): string => json({ name, description, parameters });
+
+/** A parameter's type in a word or two: `string`, `"a"|"b"`, `integer[]`. At most 6 enum values are listed. */
+function compactType(schema: JsonSchema): string {
+  if (schema.enum && schema.enum.length > 0) {
+    const shown = schema.enum.slice(0, 6).map((value: Json) => JSON.stringify(value));
+    return shown.join("|") + (schema.enum.length > shown.length ? "|…" : "");
+  }
+  if (schema.type === "array") return `${schema.items ? compactType(schema.items) : "any"}[]`;
+  return schema.type ?? "any";
+}
+
+/** `name(required: type, optional?: type) Description.`, the description clipped at a word within 100 characters. */
+function compactLine(tool: Tool): string {
+  const { properties, required } = tool.parameters;
+  const order = [...required, ...Object.keys(properties).filter((key) => !required.includes(key))];
+  const parameters = order.map(
+    (key) => `${key}${required.includes(key) ? "" : "?"}: ${compactType(properties[key] ?? {})}`,
+  );
+  const words = tool.description.replace(/\s+/g, " ").trim();
+  const short = words.length <= 100 ? words : `${words.slice(0, 100).replace(/\s\S*$/, "")}…`;
+  return escapeTagsInText(`${tool.name}(${parameters.join(", ")}) ${short}`);
+}
+
+export const renderTool = (tool: Tool, style: SchemaStyle): string =>
+  style === "json" ? jsonSchemaLine(tool) : compactLine(tool);
+
+/** `<tools>`, one tool a line; notes (a search that found nothing, or failed) are JSON lines after them. */
+export function renderTools(tools: Tool[], notes: { query: string; error: string }[], style: SchemaStyle): string {
+  const lines = [...tools.map((tool) => renderTool(tool, style)), ...notes.map(json)];
+  return `${openTag("tools")}\n${lines.join("\n")}\n${closeTag("tools")}`;
+}
+
+/** Cuts text to at most `limit` characters, never inside a surrogate pair, and says how long it was. */
+export function clip(text: string, limit: number): string {
+  if (text.length <= limit) return text;
+  const last = text.charCodeAt(limit - 1);
+  const end = last >= 0xd800 && last <= 0xdbff ? limit - 1 : limit;
+  return `${text.slice(0, end)}… [clipped, ${text.length} characters in all]`;
+}
+
+/** One `<tool_response>`. A body whose JSON is longer than `limit` characters becomes its clipped text. */
+export function renderResponse(name: string, body: Json, limit: number): string {
+  const text = JSON.stringify(body);
+  return block("tool_response", json({ name, result: text.length <= limit ? body : clip(text, limit) }));
+}

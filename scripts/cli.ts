@@ -92,11 +92,11 @@ function parse(verb: Verb, argv: string[]): Args & { help: boolean } {
     const value = values[flag];
     return typeof value === "string" ? value : undefined;
   };
-  const json = values["json"] === true;
+  const json = values.json === true;
   return {
     positionals,
     json,
-    help: values["help"] === true,
+    help: values.help === true,
     progress: terminalProgress(process.stderr),
     text,
     texts: (flag) => {

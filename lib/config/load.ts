@@ -130,7 +130,7 @@ function fileLayers(file: string, seen: string[] = []): Layer[] {
   const shown = relative(".", path) || file;
   const { doc, lines, value } = readYaml(shown);
   const own = fileLayer(shown, doc, lines, value);
-  const base = value["extends"];
+  const base = value.extends;
   if (base === undefined) return [own];
   if (typeof base !== "string")
     throw new ConfigError([`${own.locate(["extends"], false)}: extends names another experiment file.`]);
@@ -273,9 +273,9 @@ function locatedAt(files: Layer[], under: Path, value: Plain): Layer {
 }
 
 function sizeLayers(settings: Plain, files: Layer[], setLayers: Layer[]): Layer[] {
-  const size = settings["size"];
+  const size = settings.size;
   if (size === undefined) return [];
-  const sizes = isPlain(settings["sizes"]) ? settings["sizes"] : {};
+  const sizes = isPlain(settings.sizes) ? settings.sizes : {};
   const chosen = typeof size === "string" && Object.hasOwn(sizes, size) ? sizes[size] : undefined;
   if (!isPlain(chosen)) {
     const names = Object.keys(sizes);

@@ -9,8 +9,8 @@ export interface Arm {
   name: string;
   benchmark: string;
   sample: boolean;
-  /** task → seed → mean success over trials. */
-  success: Map<string, Map<number, number>>;
+  /** task → seed → success summed over trials, and how many. */
+  success: Map<string, Map<number, { sum: number; n: number }>>;
   outcomes: TaskOutcome[];
 }
 
@@ -35,11 +35,9 @@ export function arms(runs: { record: RunRecord; outcomes: TaskOutcome[] }[]): Ar
       }
       arm.outcomes.push(o);
       if (o.success === null) continue;
-      const seeds = arm.success.get(o.task) ?? new Map<number, number>();
-      const trials = outcomes.filter(
-        (x) => x.benchmark === o.benchmark && x.label === o.label && x.task === o.task && x.success !== null,
-      );
-      seeds.set(record.seed, trials.reduce((sum, x) => sum + x.success!, 0) / trials.length);
+      const seeds = arm.success.get(o.task) ?? new Map<number, { sum: number; n: number }>();
+      const cell = seeds.get(record.seed) ?? { sum: 0, n: 0 };
+      seeds.set(record.seed, { sum: cell.sum + o.success, n: cell.n + 1 });
       arm.success.set(o.task, seeds);
     }
   }
@@ -47,7 +45,12 @@ export function arms(runs: { record: RunRecord; outcomes: TaskOutcome[] }[]): Ar
 }
 
 function matrix(arm: Arm, tasks: string[], seeds: number[]): number[][] {
-  return tasks.map((t) => seeds.map((s) => arm.success.get(t)?.get(s) ?? Number.NaN));
+  return tasks.map((t) =>
+    seeds.map((s) => {
+      const cell = arm.success.get(t)?.get(s);
+      return cell ? cell.sum / cell.n : Number.NaN;
+    }),
+  );
 }
 
 function seedsOf(arm: Arm): number[] {

@@ -17,7 +17,7 @@ export class StoppedError extends Error {
 
 /** The results folder: PARAAGENT_RESULTS, else ./results. */
 export function resultsRoot(): string {
-  return resolve(process.env["PARAAGENT_RESULTS"] ?? "results");
+  return resolve(process.env.PARAAGENT_RESULTS ?? "results");
 }
 
 export interface StageRecord<T> {

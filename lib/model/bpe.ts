@@ -18,9 +18,13 @@ const PATTERN = String.raw`[\p{L}\p{M}]+|\p{N}|[^\s\p{L}\p{M}\p{N}]+|\s+`;
 /** Qwen3's control tokens, which every vocabulary has: end of text (padding), start and end of a message. */
 export const CONTROL_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"] as const;
 
-/** ChatML, as Qwen3's template without its rewriting of earlier messages: what stood in the context stays. */
+/**
+ * ChatML, as Qwen3's template without its rewriting of earlier messages: what stood in the context stays. Observations are read under
+ * the role user (agents/chat.ts).
+ */
 export const CHAT_TEMPLATE =
-  "{% for message in messages %}{{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}{% endfor %}" +
+  "{% for message in messages %}{% set role = 'user' if message.role in ['tool', 'observation'] else message.role %}" +
+  "{{ '<|im_start|>' + role + '\\n' + message.content + '<|im_end|>\\n' }}{% endfor %}" +
   "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
 const byteLevel = { type: "ByteLevel", add_prefix_space: false, trim_offsets: false, use_regex: false };

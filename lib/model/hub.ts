@@ -108,25 +108,20 @@ export function loadModelDir(dir: string): ModelDir {
 }
 
 /**
- * Uploads weights by name, one tensor at a time. `dtype` is that of the tensors on the device; by default as stored. A tied model's
- * lm_head.weight, which some writers repeat, is left out. The caller frees the tensors.
+ * Reads parameters for `loadParameters` (model/parameters.ts), one at a time, widened to f32. Throws ModelDirError where the file's shape is not
+ * the one that the configuration gives.
  */
-export function uploadParameters(
-  engine: Engine,
-  config: ModelConfig,
+export function weightReader(
   weights: LazySafetensors,
-  dtype?: "f32" | "f16" | "bf16",
-): Parameters {
-  const parameters: Parameters = new Map();
-  for (const name of weights.tensors.keys()) {
-    if (config.tie_word_embeddings && name === "lm_head.weight") continue;
+): (spec: { name: string; shape: readonly number[] }) => Float32Array {
+  return ({ name, shape }) => {
     const stored = weights.read(name);
-    if (stored.dtype === "i32") throw new ModelDirError(`tensor "${name}" is i32; weights are f32, f16 or bf16.`);
-    const tensor = engine.alloc(stored.shape, dtype ?? stored.dtype, name);
-    engine.upload(tensor, stored.data);
-    parameters.set(name, tensor);
-  }
-  return parameters;
+    if (stored.shape.join() !== shape.join() || !(stored.data instanceof Float32Array))
+      throw new ModelDirError(
+        `tensor "${name}" is ${stored.dtype} [${stored.shape}], the configuration asks for [${shape}]: config.json and the weights are of different models.`,
+      );
+    return stored.data;
+  };
 }
 
 export interface SaveOptions {

@@ -99,10 +99,13 @@ test("saved and loaded again it is the same tokenizer, and the chat template ren
   expect(loaded.specials).toEqual(small.specials);
   expect(loaded.hidden).toEqual(small.hidden);
   const rendered = new Template(loaded.chatTemplate!).render({
-    messages: [{ role: "user", content: "hi" }],
+    messages: [
+      { role: "user", content: "hi" },
+      { role: "tool", content: "ok" },
+    ],
     add_generation_prompt: true,
   });
-  expect(rendered).toBe("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
+  expect(rendered).toBe("<|im_start|>user\nhi<|im_end|>\n<|im_start|>user\nok<|im_end|>\n<|im_start|>assistant\n");
 });
 
 test("Qwen3's tokenizer gives the ids that are known for it", () => {

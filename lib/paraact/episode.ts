@@ -5,7 +5,15 @@
 import type { Json, Tool } from "../catalog/types.ts";
 import { hash2 } from "../engine/random.ts";
 import type { CallOutcome, ToolCall } from "../toolenv/types.ts";
-import { type ControllerState, enterTurn, offerPlan, planSlot, recordTurn, startOfEpisode } from "./controller.ts";
+import {
+  type ControllerState,
+  enterTurn,
+  offerPlan,
+  planSlot,
+  readyOccurrences,
+  recordTurn,
+  startOfEpisode,
+} from "./controller.ts";
 import { conversation } from "./conversation.ts";
 import { type Environment, type SearchResult, searchText } from "./environment.ts";
 import { normalName } from "./json.ts";
@@ -19,6 +27,7 @@ import type {
   Message,
   Policy,
   PolicyReply,
+  PolicyRequest,
   SearchRecord,
   Trajectory,
   Turn,
@@ -161,6 +170,18 @@ export class Episode {
       turns,
       ...(opening ? { opening } : {}),
     });
+  }
+
+  /** What the controller says before the next reply, for a constrained decoder. Nothing where plans are off. */
+  outlook(): Pick<PolicyRequest, "planSlots" | "readyTools"> {
+    if (!this.settings.plans) return {};
+    const slot = (kind: ActionKind) =>
+      planSlot({ kind, mixed: false, state: enterTurn(this.state.controller, kind) }).slot;
+    const { live } = enterTurn(this.state.controller, "call");
+    return {
+      planSlots: { search: slot("search"), call: slot("call") },
+      readyTools: live ? readyOccurrences(live).flatMap((o) => (live.status[o.ref] === "open" ? [o.tool] : [])) : [],
+    };
   }
 
   /** Tokens that the next reply may have. */
@@ -390,6 +411,7 @@ export async function playEpisode(
         episode: id,
         messages: episode.messages(),
         toolsInView: [...episode.state.toolsInView],
+        ...episode.outlook(),
         maxNewTokens: episode.tokensLeft(),
         temperature,
         seed: hash2(seed, episode.state.turns.length),

@@ -1,0 +1,253 @@
+import { describe, expect, test } from "bun:test";
+import type { ObjectSchema, Tool } from "../catalog/types.ts";
+import { uniform } from "../engine/random.ts";
+import { trainTokenizer } from "../model/bpe.ts";
+import { loadTokenizer, qwen3TokenizerDir } from "../model/tokenizer.ts";
+import type { Tokenizer } from "../model/types.ts";
+import { acceptedReply, parseReply } from "../paraact/parse.ts";
+import { planGraph } from "../paraact/plan.ts";
+import { renderReply } from "../paraact/render.ts";
+import { TAG_TOKENS } from "../paraact/tags.ts";
+import { ConstraintError, type ConstraintOptions, replyConstraint } from "./constraint.ts";
+
+const corpus = Array.from({ length: 40 }, (_, i) => {
+  const city = ["Paris", "Berlin", "Lagos", "Zürich", "東京"][i % 5];
+  return `Find the weather forecast for ${city} on day ${i * 37}. {"name":"get_weather_forecast","arguments":{"city":"${city}","day":${i * 37}}}`;
+});
+const small = await trainTokenizer(corpus, { vocabSize: 330, tags: [...TAG_TOKENS] });
+
+function tool(name: string, properties: ObjectSchema["properties"], required: string[]): Tool {
+  const parameters: ObjectSchema = { type: "object", properties, required };
+  return {
+    id: 0,
+    name,
+    provider: "p",
+    api: "p/a",
+    operation: name,
+    method: "GET",
+    path: "",
+    description: name,
+    category: null,
+    parameters,
+    places: {},
+    response: null,
+    example: null,
+    source: "test",
+    licence: null,
+  };
+}
+const tools = [
+  tool("get_user", { id: { type: "integer", minimum: 1 }, verbose: { type: "boolean" } }, ["id"]),
+  tool(
+    "get_user_by_name",
+    { name: { type: "string", maxLength: 20 }, kind: { type: "string", enum: ["a", "ab", "c"] } },
+    ["name", "kind"],
+  ),
+  tool(
+    "list_things",
+    {
+      tags: { type: "array", items: { type: "string" }, maxItems: 2 },
+      filter: { type: "object", properties: { x: { type: "number" } }, required: ["x"] },
+      any: {},
+    },
+    [],
+  ),
+  tool("ping", {}, []),
+];
+const short = { think: 20, query: 20, slot: 12, answer: 30, string: 12, entries: 2 };
+
+/** A reply sampled under the masks with random scores; `lean` raises tokens that are rare among the permitted, so that structure is met. */
+function sample(
+  tokenizer: Tokenizer,
+  stop: number,
+  seed: number,
+  options: Omit<ConstraintOptions, "stopIds">,
+): number[] {
+  const constraint = replyConstraint(tokenizer, { limits: short, ...options, stopIds: [stop] });
+  const ids: number[] = [];
+  for (;;) {
+    const bits = constraint.allowed();
+    if (!bits) throw new Error("a protocol constraint always restricts");
+    const allowed: number[] = [];
+    bits.forEach((word, w) => {
+      for (let x = word; x !== 0; x &= x - 1) allowed.push(w * 32 + 31 - Math.clz32(x & -x));
+    });
+    expect(allowed.length).toBeGreaterThan(0);
+    const specials = allowed.filter((id) => tokenizer.bytes(id).length === 0);
+    // Closing tags now and then, any action alike; otherwise any permitted token.
+    const from = specials.length > 0 && uniform(seed, ids.length * 2) < 0.5 ? specials : allowed;
+    const id = from[Math.floor(uniform(seed, ids.length * 2 + 1) * from.length)]!;
+    constraint.accept(id);
+    ids.push(id);
+    if (id === stop) return ids;
+    expect(ids.length).toBeLessThan(3000);
+  }
+}
+
+/** Checks one sampled reply against the real parser and everything that the constraint promises. Returns its kind. */
+function check(text: string, options: Omit<ConstraintOptions, "stopIds">): string {
+  const parsed = parseReply(text);
+  expect(parsed.findings).toEqual([]);
+  const names = new Set(options.tools.map((t) => t.name));
+  if (parsed.plan?.kind === "execution") {
+    expect(planGraph(parsed.plan).findings).toEqual([]);
+    for (const name of parsed.plan.available_tools) expect(names.has(name)).toBe(true);
+    expect(new Set(parsed.plan.available_tools).size).toBe(parsed.plan.available_tools.length);
+  }
+  if (parsed.plan?.kind === "exploration") expect(parsed.searches.length).toBe(parsed.plan.capacity_slots.length);
+  for (const call of parsed.calls) {
+    const { properties, required } = options.tools.find((t) => t.name === call?.name)!.parameters;
+    for (const key of required) expect(Object.hasOwn(call!.arguments, key)).toBe(true);
+    for (const [key, value] of Object.entries(call!.arguments)) {
+      const schema = properties[key]!;
+      if (schema.enum) expect(schema.enum.includes(value)).toBe(true);
+      else if (schema.type === "integer") expect(Number.isSafeInteger(value) && (value as number) >= 0).toBe(true);
+      else if (schema.type === "array")
+        expect(Array.isArray(value) && value.every((v) => typeof v === "string")).toBe(true);
+      else if (schema.type) expect(typeof value === schema.type).toBe(true);
+    }
+  }
+  return `${parsed.kind}${parsed.plan ? "+plan" : ""}`;
+}
+
+describe("random logits under the masks", () => {
+  test("always give replies without findings, tools in view, arguments of the schema: small vocabulary", () => {
+    const seen = new Map<string, number>();
+    for (let seed = 0; seed < 300; seed++) {
+      const options = { protocol: "paraact" as const, tools };
+      const ids = sample(small, small.eosId!, seed, options);
+      const kind = check(small.decode(ids.slice(0, -1)), options);
+      seen.set(kind, (seen.get(kind) ?? 0) + 1);
+    }
+    expect([...seen.keys()].sort()).toEqual(["answer", "call", "call+plan", "search", "search+plan"]);
+  });
+
+  test("the same with Qwen3's 150,000 tokens, where most tags are spelled out", () => {
+    const qwen = loadTokenizer(qwen3TokenizerDir());
+    for (let seed = 0; seed < 12; seed++) {
+      const options = {
+        protocol: "paraact" as const,
+        tools,
+        slots: { search: "required" as const, call: "required" as const },
+      };
+      const ids = sample(qwen, qwen.eosId!, seed, options);
+      check(qwen.decode(ids.slice(0, -1)), options);
+    }
+  });
+
+  test("EaE and ETE: one action, no plan", () => {
+    for (const protocol of ["eae", "ete"] as const) {
+      for (let seed = 0; seed < 40; seed++) {
+        const options = { protocol, tools };
+        const parsed = parseReply(small.decode(sample(small, small.eosId!, seed, options).slice(0, -1)));
+        expect(parsed.findings).toEqual([]);
+        expect(parsed.planBlocks).toBe(0);
+        expect(parsed.searches.length + parsed.calls.length + parsed.answers.length).toBe(1);
+        if (protocol === "ete") expect(parsed.searches.length).toBe(0);
+      }
+    }
+  });
+});
+
+describe("what the loop knows narrows the masks", () => {
+  test("no tools in view: neither calls nor execution plans", () => {
+    for (let seed = 0; seed < 40; seed++) {
+      const options = { protocol: "paraact" as const, tools: [] };
+      expect(check(small.decode(sample(small, small.eosId!, seed, options).slice(0, -1)), options)).not.toContain(
+        "call",
+      );
+    }
+  });
+
+  test("plan slots: required, forbidden", () => {
+    for (let seed = 0; seed < 60; seed++) {
+      const options = {
+        protocol: "paraact" as const,
+        tools,
+        slots: { search: "forbidden" as const, call: "required" as const },
+      };
+      expect(["answer", "search", "call+plan"]).toContain(
+        check(small.decode(sample(small, small.eosId!, seed, options).slice(0, -1)), options),
+      );
+    }
+  });
+
+  test("ready occurrences: one call each, in any order", () => {
+    for (let seed = 0; seed < 60; seed++) {
+      const options = {
+        protocol: "paraact" as const,
+        tools,
+        slots: { search: "required" as const, call: "forbidden" as const },
+        ready: ["ping", "get_user", "ping"],
+      };
+      const parsed = parseReply(small.decode(sample(small, small.eosId!, seed, options).slice(0, -1)));
+      if (parsed.kind === "call") expect(parsed.calls.map((c) => c!.name).sort()).toEqual(["get_user", "ping", "ping"]);
+    }
+  });
+
+  test("a turn's calls are those of its new plan's first step", () => {
+    let checked = 0;
+    for (let seed = 0; seed < 120; seed++) {
+      const parsed = parseReply(
+        small.decode(sample(small, small.eosId!, seed, { protocol: "paraact", tools }).slice(0, -1)),
+      );
+      if (parsed.plan?.kind !== "execution") continue;
+      checked++;
+      expect(parsed.calls.map((c) => c!.name).sort()).toEqual([...parsed.plan.execution_flow[0]!.parallel].sort());
+    }
+    expect(checked).toBeGreaterThan(5);
+  });
+
+  test("copied strings are runs of whole words of what was read", () => {
+    const read = 'Please find Ada Lovelace, code ab-12, C:\\q\n{"id":"x_9","q":"a \\"quoted\\" thing"}';
+    let checked = 0;
+    for (let seed = 0; seed < 200; seed++) {
+      const options = {
+        protocol: "paraact" as const,
+        tools: tools.slice(1, 2),
+        copyFrom: read,
+        slots: { search: "required" as const, call: "forbidden" as const },
+      };
+      for (const call of parseReply(small.decode(sample(small, small.eosId!, seed, options).slice(0, -1))).calls) {
+        checked++;
+        const written = JSON.stringify(call!.arguments.name).slice(1, -1);
+        const ends = (i: number): boolean => !/\w\w/.test(read.slice(Math.max(0, i - 1), i + 1));
+        const places = [...read].map((_, i) => i).filter((i) => read.startsWith(written, i));
+        expect(places.some((i) => ends(i) && ends(i + written.length))).toBe(true);
+      }
+    }
+    expect(checked).toBeGreaterThan(20);
+  });
+});
+
+test("a reply that the renderer writes is permitted token by token; a forbidden token is an error", () => {
+  const text = renderReply({
+    kind: "call",
+    think: "the second needs the first's id",
+    plan: {
+      kind: "execution",
+      subgoals: [{ id: "S1", subgoal: "find them" }],
+      available_tools: ["get_user_by_name", "get_user"],
+      dependencies: [
+        { from: ["get_user_by_name#1"], to: "get_user#1" },
+        { from: ["get_user_by_name#2"], to: "get_user#2" },
+      ],
+      execution_flow: [
+        { step: 1, parallel: ["get_user_by_name", "get_user_by_name"] },
+        { step: 2, parallel: ["get_user", "get_user"] },
+      ],
+    },
+    calls: [
+      { name: "get_user_by_name", arguments: { name: "Ada <think> é", kind: "ab" } },
+      { name: "get_user_by_name", arguments: { kind: "c", name: "Bob" } },
+    ],
+  });
+  expect(acceptedReply(parseReply(text))).not.toBeNull();
+  const constraint = replyConstraint(small, { protocol: "paraact", tools, stopIds: [small.eosId!] });
+  for (const id of [...small.encode(text, { special: true }), small.eosId!]) {
+    expect(constraint.allowed()![id >>> 5]! & (1 << (id & 31))).not.toBe(0);
+    constraint.accept(id);
+  }
+  const other = replyConstraint(small, { protocol: "paraact", tools, stopIds: [small.eosId!] });
+  expect(() => other.accept(small.specials.get("<answer>")!)).toThrow(ConstraintError);
+});

@@ -1,0 +1,115 @@
+/** The policy that runs on the local engine: token-exact, with its cache reused over an episode's turns, and constrained if asked. */
+import type { Generator, Tokenizer } from "../model/types.ts";
+import { ContextOverflow } from "../paraact/episode.ts";
+import type { Message, Policy, PolicyReply, PolicyRequest } from "../paraact/types.ts";
+import { encodeMessage, endOfTurn, replyOpening } from "./chat.ts";
+import { type ConstraintOptions, replyConstraint } from "./constraint.ts";
+
+export interface LocalPolicyOptions {
+  name?: string;
+  generator: Generator;
+  tokenizer: Tokenizer;
+  /** Positions that the model has (max_position_embeddings). */
+  contextTokens: number;
+  topK?: number;
+  topP?: number;
+  /**
+   * Schema-constrained decoding, off by default. `copyStrings`: string arguments must occur in the conversation. `followPlan`: calls are
+   * those of the plan's ready occurrences, and plans stand where the controller wants them (needs the loop's planSlots and readyTools).
+   */
+  constraint?: Pick<ConstraintOptions, "protocol" | "limits"> & { copyStrings?: boolean; followPlan?: boolean };
+}
+
+/** What a constrained string may be copied from: everything that the policy has read. */
+function readText(messages: readonly Message[]): string {
+  return messages.flatMap((m) => (m.role === "user" || m.role === "observation" ? [m.content] : [])).join("\n");
+}
+
+/**
+ * A policy over a generator. Sampled ids are returned and, given back in Message.tokens, are used as they are; observations are encoded
+ * apart and appended, so each prompt begins with the last one and its pages are reused. Throws ContextOverflow when no token can be
+ * added.
+ */
+export function localPolicy(options: LocalPolicyOptions): Policy {
+  const { generator, tokenizer } = options;
+  const stopIds = [endOfTurn(tokenizer)];
+  const endOfText = tokenizer.specials.get("<|endoftext|>");
+  if (endOfText !== undefined) stopIds.push(endOfText);
+  /** Encoded messages of each episode, so that a turn encodes only what is new. */
+  const encoded = new Map<string, { message: Message; ids: number[] }[]>();
+
+  function prompt(request: PolicyRequest): Int32Array {
+    const known = encoded.get(request.episode) ?? [];
+    const now = request.messages.map((message, i) => {
+      const k = known[i];
+      const same =
+        k &&
+        k.message.role === message.role &&
+        k.message.content === message.content &&
+        k.message.tokens === message.tokens;
+      return same ? k : { message, ids: encodeMessage(message, tokenizer).ids };
+    });
+    encoded.set(request.episode, now);
+    return Int32Array.from([...now.flatMap((m) => m.ids), ...replyOpening(tokenizer)]);
+  }
+
+  function constraint(request: PolicyRequest) {
+    const c = options.constraint;
+    if (!c) return undefined;
+    return replyConstraint(tokenizer, {
+      protocol: c.protocol,
+      tools: request.toolsInView,
+      stopIds: stopIds.slice(0, 1),
+      ...(c.limits ? { limits: c.limits } : {}),
+      ...(c.copyStrings ? { copyFrom: readText(request.messages) } : {}),
+      ...(c.followPlan && request.planSlots ? { slots: request.planSlots } : {}),
+      ...(c.followPlan && request.readyTools ? { ready: request.readyTools } : {}),
+    });
+  }
+
+  return {
+    name: options.name ?? "local",
+    async reply(request): Promise<PolicyReply> {
+      const promptIds = prompt(request);
+      const room = options.contextTokens - promptIds.length;
+      if (room < 1) {
+        throw new ContextOverflow(
+          `Episode ${request.episode}: the conversation has ${promptIds.length} tokens, the model's context is ${options.contextTokens}. Shorten observations or turns.`,
+        );
+      }
+      const restriction = constraint(request);
+      const result = await generator.generate({
+        promptIds,
+        maxNewTokens: Math.min(request.maxNewTokens, room),
+        temperature: request.temperature,
+        seed: request.seed,
+        stopIds,
+        keepAs: request.episode,
+        ...(options.topK === undefined ? {} : { topK: options.topK }),
+        ...(options.topP === undefined ? {} : { topP: options.topP }),
+        ...(restriction ? { constraint: restriction } : {}),
+      });
+      const last = result.ids.at(-1);
+      const text = tokenizer.decode(
+        last !== undefined && stopIds.includes(last) ? result.ids.slice(0, -1) : result.ids,
+      );
+      return {
+        text,
+        tokens: {
+          ids: result.ids,
+          logprobs: result.logprobs,
+          ...(result.masks ? { masks: result.masks } : {}),
+        },
+        finish: result.finish,
+        usage: { promptTokens: promptIds.length, completionTokens: result.ids.length, estimated: false },
+      };
+    },
+    release(episode) {
+      encoded.delete(episode);
+      generator.release(episode);
+    },
+    async close() {
+      generator.close();
+    },
+  };
+}

@@ -29,7 +29,7 @@ const VERB: Verb = {
 async function build(path: string, progress: Progress): Promise<BuildReport> {
   const report = await buildCatalog({
     path,
-    onProgress: ({ files, of, tools }) => progress.update(files, of, `files, ${tools} tools`),
+    onProgress: ({ files, of, tools }) => progress.update(files, of, `${tools} tools`),
   });
   for (const b of report.broken) progress.log(`broken file left out: ${b.file}: ${b.reason}`);
   return report;

@@ -104,7 +104,7 @@ const FOREIGN: Record<string, { type?: JsonSchema["type"]; format?: string }> = 
   DATETIME: { type: "string", format: "date-time" },
   "DATE-TIME": { type: "string", format: "date-time" },
   TIMESTAMP: { type: "string", format: "date-time" },
-  TIME: { type: "string", format: "time" },
+  TIME: { type: "string" },
   URL: { type: "string", format: "uri" },
   EMAIL: { type: "string", format: "email" },
   ENUM: { type: "string" },

@@ -87,7 +87,7 @@ async function replay(benchmark: ReturnType<typeof apiBank>, drop: number): Prom
     }
     const turn = { calls: calls.map((c) => ({ call: { name: c.tool, arguments: c.arguments } })) };
     const trajectory = { turns: [turn], answer: benchmark.answers.get(task.id) };
-    passed += (await task.score(trajectory as never)).success!;
+    passed += (await task.score(trajectory as never, session)).success!;
   }
   return passed;
 }

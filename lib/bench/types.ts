@@ -13,8 +13,8 @@ export interface BenchTask {
   request: string;
   /** A fresh environment state for one episode. */
   open(seed: number): Session;
-  /** Scores a finished episode. `success` in [0,1]; other scores are named numbers. */
-  score(trajectory: Trajectory): TaskScore | Promise<TaskScore>;
+  /** Scores a finished episode and the state that its last session was left in. */
+  score(trajectory: Trajectory, session: Session | null): TaskScore | Promise<TaskScore>;
   /** ToolEnv tasks know their gold plan; the scripted policy follows it. Other benchmarks give what they know. */
   gold: Task | null;
 }

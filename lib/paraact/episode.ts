@@ -216,7 +216,7 @@ export class Episode {
     const kind = parsed.kind;
     let controller = enterTurn(state.controller, kind);
     const slot = settings.plans ? planSlot({ kind, mixed: parsed.mixed, state: controller }).slot : "forbidden";
-    // A plan in a reply that is not a turn of the protocol is not a valid plan.
+    // A plan in a reply that is no turn of the protocol (structure 0) is not a valid plan: so the reference "text outside the tags in a search turn".
     const plan = structureScore(parsed).score > 0 ? parsed.plan : null;
     const offer = offerPlan(controller, { plan, offered: parsed.planBlocks > 0, slot });
     controller = offer.state;

@@ -68,6 +68,8 @@ export interface GenerateRequest {
   constraint?: TokenConstraint;
   /** Keeps this sequence's pages after it ends, for the episode's next turn to reuse by prefix. */
   keepAs?: string;
+  /** Aborting ends the sequence: `generate` rejects with the signal's reason, and the pages are free again. */
+  signal?: AbortSignal;
 }
 export interface GenerateResult {
   ids: number[];

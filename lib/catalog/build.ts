@@ -158,8 +158,6 @@ export async function buildCatalog(options: BuildOptions = {}): Promise<BuildRep
         }
       }
       options.onProgress?.({ files: i + 1, of: files.length, tools: writer.size });
-      // One document's garbage goes before the next giant comes.
-      if (i % 200 === 199) Bun.gc(true);
     }
     const tools = writer.size;
     const sum = tools + Object.values(dropped).reduce((a, b) => a + b, 0);

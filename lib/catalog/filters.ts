@@ -79,16 +79,16 @@ const FOREIGN = new Set(
 
 /** Whether a text reads as English: Latin script, and no more foreign function words than English ones. */
 export function isEnglish(text: string): boolean {
-  const letters = text.match(/\p{L}/gu)?.length ?? 0;
+  const ascii = !/[^\x20-\x7e]/.test(text);
   const latin = text.match(/[A-Za-z]/g)?.length ?? 0;
-  if (letters === 0 || latin < letters * 0.9) return false;
+  if (latin === 0 || (!ascii && latin < (text.match(/\p{L}/gu)?.length ?? 0) * 0.9)) return false;
   let english = 0;
   let foreign = 0;
-  for (const word of text.toLowerCase().match(/\p{L}+/gu) ?? []) {
+  for (const word of text.toLowerCase().match(ascii ? /[a-z]+/g : /\p{L}+/gu) ?? []) {
     if (ENGLISH.has(word)) english++;
     else if (FOREIGN.has(word)) foreign++;
   }
-  const accented = text.match(/[À-ÿ]/g)?.length ?? 0;
+  const accented = ascii ? 0 : (text.match(/[À-ÿ]/g)?.length ?? 0);
   if (accented >= 2 && accented > english) return false;
   return foreign < 2 || foreign < english;
 }
@@ -111,7 +111,7 @@ const BOILERPLATE_HEADER =
 export function droppedParameter(
   name: string,
   place: ParameterPlace,
-  raw: { description?: unknown; schema?: unknown },
+  raw: { description?: unknown; required?: unknown },
   provider: string,
   credentials: ReadonlySet<string>,
 ): boolean {
@@ -126,7 +126,7 @@ export function droppedParameter(
   if (credentials.has(lower) || CREDENTIAL.test(snake)) return true;
   if (
     /^(?:token|key|app_?id|user_?id|session|sid|hash|x_.*)$/.test(snake) &&
-    /\b(?:api[ -]?key|api token|access token|auth(?:entication|orization)? (?:token|key|header)|bearer|oauth)\b/i.test(
+    /\b(?:api[ -]?key|licen[cs]e key|api token|access token|auth(?:entication|orization)? (?:token|key|header)|bearer|oauth)\b/i.test(
       said,
     )
   )

@@ -27,7 +27,10 @@ export function memoryCatalog(list: readonly Tool[]): Catalog & { readonly tools
   return {
     tools,
     get hash() {
-      return (hash ??= catalogHash(byName.keys(), tools.map(toolDigest)));
+      return (hash ??= catalogHash(
+        byName.keys(),
+        tools.map((t) => toolDigest(t)),
+      ));
     },
     size: tools.length,
     get: (name) => byName.get(name) ?? null,

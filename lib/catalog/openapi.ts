@@ -6,7 +6,7 @@ import { scrubJson } from "./scrub.ts";
 import { describe } from "./text.ts";
 import type { Json, JsonSchema, ObjectSchema, ParameterPlace, Tool } from "./types.ts";
 
-export const DESCRIPTION_LIMIT = 400;
+export const DESCRIPTION_LIMIT = 320;
 const MAX_EXAMPLE = 1500;
 const MAX_PARAMETERS = 30;
 const METHODS = ["get", "put", "post", "delete", "patch", "head", "options"];
@@ -153,7 +153,8 @@ export function readParameters(
   }
   const properties: Record<string, JsonSchema> = {};
   const places: Record<string, ParameterPlace> = {};
-  const all = [...found];
+  // PHP-style lists ("ids[]") beside the plain parameter are the same parameter.
+  const all = [...found].filter(([name]) => !(name.endsWith("[]") && found.has(name.slice(0, -2))));
   const ordered = [...all.filter(([, p]) => p.required), ...all.filter(([, p]) => !p.required)].slice(
     0,
     MAX_PARAMETERS,

@@ -5,7 +5,7 @@ import { dirname, join, resolve } from "node:path";
 import { Bm25Index, bm25Retriever, type SearchText } from "./bm25.ts";
 import { CatalogFormatError, CatalogMissingError } from "./errors.ts";
 import { FTS_TABLE, ftsRetriever, ftsText } from "./fts.ts";
-import { catalogHash, toolDigest } from "./hash.ts";
+import { catalogHash, toolDigest, toolJson } from "./hash.ts";
 import { assignNames } from "./naming.ts";
 import type { Draft } from "./openapi.ts";
 import type { Catalog, Json, JsonSchema, ObjectSchema, ParameterPlace, Retriever, Tool } from "./types.ts";
@@ -61,19 +61,13 @@ export class CatalogWriter {
   /** Adds a tool. `name` keeps the name that it had in another catalogue; null has one given at the end. */
   add(tool: Draft, name: string | null = null): void {
     const id = this.#rows.length;
-    const json = (value: Json | JsonSchema | null): string | null => (value === null ? null : JSON.stringify(value));
-    this.#detail.run(
-      id,
-      JSON.stringify(tool.parameters),
-      JSON.stringify(tool.places),
-      json(tool.response),
-      json(tool.example),
-    );
+    const json = toolJson(tool);
+    this.#detail.run(id, json.parameters, json.places, json.response, json.example);
     const { parameters, places: _p, response: _r, example: _e, ...narrow } = tool;
     this.#rows.push({
       ...narrow,
       parameterNames: Object.keys(parameters.properties).join("\n"),
-      digest: toolDigest(tool),
+      digest: toolDigest(tool, json),
       name,
     });
   }

@@ -59,7 +59,7 @@ export function plainText(raw: string): string {
   s = s.replace(/(^|[\s(])_{1,2}([^_\n]{1,300}?)_{1,2}(?=[\s).,;:!?]|$)/gm, "$1$2").replace(/~~([^~]{1,300})~~/g, "$1");
   s = s.replace(/\\([\\`*_{}[\]()#+.!<>|~-])/g, "$1").replace(/\\[nrt]/g, " ");
   // A line that does not end as a sentence does ends where the next begins with a capital.
-  s = s.replace(/([\p{L}\p{N})"'])[ \t]*(?:\r?\n[ \t]*)+(?=\p{Lu}\p{Ll})/gu, "$1. ");
+  if (s.includes("\n")) s = s.replace(/([\p{L}\p{N})"'])[ \t]*(?:\r?\n[ \t]*)+(?=\p{Lu}\p{Ll})/gu, "$1. ");
   s = s
     .replace(/\s+/g, " ")
     .replace(/ ([,;:!?.])(?=\s|$)/g, "$1")
@@ -79,10 +79,41 @@ export function clip(text: string, limit: number): string {
   return `${cut.replace(/[\uD800-\uDBFF]$/, "")}…`;
 }
 
+/** Sentences about the documentation, credentials or limits of an interface, and those whose end was a link. */
+const BOILERPLATE = new RegExp(
+  [
+    "^(?:for (?:more|further|additional|detailed|complete|full) |see |please (?:see|refer|visit|read|check)|refer to |to learn |learn more|read more|more (?:info|details?)\\b|" +
+      "check (?:out|the doc)|documentation|tutorials? |change ?log|examples?\\b.{0,40}$|(?:request|response|usage|sample) (?:example|body|query)|" +
+      "(?:required |o?auth2? |access )?(?:scopes?|permissions?|roles?)\\b.{0,30}[:-]|required (?:scopes?|permissions?|roles?)|permissions? required|supported integrations|" +
+      "(?:authentication|authori[sz]ation)(?: (?:is )?required)?\\b.{0,40}$|rate limit|notes?[.:]?$|curl |(?:get|post|put|patch|delete) /)",
+    "\\b(?:api credential|authori[sz]ation header|bearer|access token|api[ -]key|oauth2? scopes?|rate limit(?:ed|s|ing)?)\\b",
+    "\\b(?:see|visit|refer to|check out|documented|described|found|available|click) ?(?:here|in|at|on|by)?(?: the)? ?[.:]?$",
+  ].join("|"),
+  "i",
+);
+
+/** The text without its boilerplate sentences; as it is where nothing but boilerplate is left. */
+function withoutBoilerplate(text: string): string {
+  if (!/[.!?] /.test(text)) return text;
+  const kept = text.split(/(?<=[.!?]["')]?) +(?=[\p{Lu}"'(\d])/u).filter((sentence) => !BOILERPLATE.test(sentence));
+  const out = kept.join(" ");
+  return out.length >= 15 ? out : text;
+}
+
+/** Texts cleaned last, by limit and raw text: interfaces repeat their parameters' descriptions hundreds of times. */
+const recent = new Map<string, string>();
+
 /** Plain text of at most `limit` characters; "" for anything that is not a string. Reads only the head of giant texts. */
 export function cleanText(raw: unknown, limit: number): string {
   if (typeof raw !== "string" || raw === "") return "";
-  return clip(plainText(raw.length > limit * 8 + 2000 ? raw.slice(0, limit * 8 + 2000) : raw), limit);
+  const head = raw.length > limit * 8 + 2000 ? raw.slice(0, limit * 8 + 2000) : raw;
+  const key = `${limit} ${head}`;
+  const known = recent.get(key);
+  if (known !== undefined) return known;
+  const text = clip(withoutBoilerplate(plainText(head)), limit);
+  if (recent.size >= 4000) recent.clear();
+  recent.set(key, text);
+  return text;
 }
 
 /** Letters and digits only, lower case: for "says the same" comparisons. */
@@ -105,5 +136,9 @@ export function describe(summaryRaw: unknown, detailRaw: unknown, limit: number)
   if (d === "" || s.includes(d)) return summary;
   // A summary without a space is an identifier, one that the text says in its first sentence adds nothing.
   if (!summary.includes(" ") && detail.includes(" ")) return detail;
+  const words = (text: string) => text.toLowerCase().match(/[\p{L}\p{N}]{3,}/gu) ?? [];
+  const first = new Set(words(detail.split(/[.!?] /, 1)[0]!));
+  const said = words(summary);
+  if (said.filter((w) => first.has(w)).length >= 0.75 * said.length) return detail;
   return clip(`${/[.!?…]$/.test(summary) ? summary : `${summary}.`} ${detail}`, limit);
 }

@@ -1,0 +1,210 @@
+/**
+ * Scripted policies that know the gold plan: the upper bound of each paradigm. They write real replies from what the conversation
+ * shows: values that only a response gives are read there, faults are met and retried. What is said, and which detours are taken, is a `Voice`'s
+ * business; the cold start's roles are voices.
+ */
+import type { Json } from "../catalog/types.ts";
+import { hash2 } from "../engine/random.ts";
+import { openingMessage } from "../paraact/conversation.ts";
+import type { Reply } from "../paraact/parse.ts";
+import { renderReply } from "../paraact/render.ts";
+import { escapeTagsInText } from "../paraact/tags.ts";
+import type { Message, Policy, PolicyRequest, Subgoal } from "../paraact/types.ts";
+import type { Fact, GoldCall, Task, ToolCall } from "../toolenv/types.ts";
+import { inOrder, knownFacts, openCalls, planOf, readyCalls, type Standing, standing } from "./solver.ts";
+
+/** What is said at each point of an episode. `attempt` counts from 0. */
+export interface Voice {
+  /** Which gold calls are worked on in which phase; all at once by default. */
+  phases(task: Task): GoldCall[][];
+  subgoals(task: Task): Subgoal[] | undefined;
+  slot(task: Task, tool: string): string;
+  query(task: Task, tool: string, attempt: number): string;
+  thinkSearch(s: Standing, tools: string[], missed: boolean): string;
+  thinkPlan(s: Standing, calls: GoldCall[]): string;
+  thinkCalls(s: Standing, calls: ToolCall[]): string;
+  thinkAnswer(s: Standing): string;
+  answer(s: Standing, facts: { fact: Fact; value: Json | undefined }[]): string;
+  /** A call as first written, where it is written wrongly; null for a right one. */
+  slip(s: Standing, call: ToolCall, attempt: number): ToolCall | null;
+}
+
+/** "invoices_list_by_customer" → "invoices list by customer". */
+export function nameWords(tool: string): string {
+  return tool.replaceAll("_", " ").trim();
+}
+
+/** A value as an answer gives it. */
+export function valueWords(value: Json): string {
+  if (typeof value === "string") return value;
+  if (value === null) return "empty";
+  if (typeof value === "boolean") return value ? "true" : "false";
+  return Array.isArray(value) ? value.map(valueWords).join(", ") : JSON.stringify(value);
+}
+
+/** The searches tried for a tool, one after the other: the task's query, then the tool's name in words, then both. */
+export function plainQuery(task: Task, tool: string, attempt: number): string {
+  const query = task.queries[tool] ?? nameWords(tool);
+  const provider = (task.providers[0] ?? "").replace(/\.[a-z]+$/, "");
+  const ladder = [query, nameWords(tool), `${nameWords(tool)} ${query}`, `${nameWords(tool)} ${provider}`];
+  return escapeTagsInText(ladder[attempt % ladder.length]!);
+}
+
+/** Few words, always the same. */
+export const plainVoice: Voice = {
+  phases: (task) => [inOrder(task)],
+  subgoals: () => undefined,
+  slot: (_, tool) => nameWords(tool),
+  query: plainQuery,
+  thinkSearch: (_, tools, missed) =>
+    missed ? "Not found yet; search with other words." : `Missing: ${tools.map(nameWords).join("; ")}.`,
+  thinkPlan: (_, calls) => `Call ${calls.map((c) => c.tool).join(", ")}.`,
+  thinkCalls: (s) => (s.justFailed.length > 0 ? "A call failed; try it again." : "Go on with the plan."),
+  thinkAnswer: () => "All that can be known is known.",
+  answer(_, facts) {
+    const known = facts.map(({ fact, value }) =>
+      value === undefined ? `I could not find ${fact.label}.` : `The ${bare(fact.label)} is ${valueWords(value)}.`,
+    );
+    return escapeTagsInText(known.length > 0 ? known.join(" ") : "It is done.");
+  },
+  slip: () => null,
+};
+
+/** A label without its article. */
+export function bare(label: string): string {
+  return label.replace(/^(the|an?)\s+/i, "");
+}
+
+/** Searches for one tool before it is taken to be out of reach. */
+const MAX_SEARCHES = 4;
+
+/** Searches made for each tool so far, by what a voice writes. */
+function searchesMade(s: Standing, voice: Voice): Map<string, number> {
+  const made = new Map<string, number>();
+  for (const query of s.exchanges.flatMap((e) => e.reply.searches)) {
+    for (const tool of s.task.tools) {
+      const n = made.get(tool) ?? 0;
+      if (query === `${voice.slot(s.task, tool)}: ${voice.query(s.task, tool, n)}`) made.set(tool, n + 1);
+    }
+  }
+  return made;
+}
+
+function search(s: Standing, voice: Voice, tool: string, made: ReadonlyMap<string, number>): string {
+  return `${voice.slot(s.task, tool)}: ${voice.query(s.task, tool, made.get(tool) ?? 0)}`;
+}
+
+/** Writes ready calls, slips included. */
+function written(s: Standing, voice: Voice, calls: ToolCall[]): ToolCall[] {
+  return calls.map((call) => voice.slip(s, call, s.strays.get(call.name) ?? 0) ?? call);
+}
+
+function answerReply(s: Standing, voice: Voice): Reply {
+  return { kind: "answer", think: voice.thinkAnswer(s), answer: voice.answer(s, knownFacts(s)) };
+}
+
+/** The next ParaAct reply: one search a missing tool, a plan where one is due, all ready calls, an answer when nothing is open. */
+export function paraactReply(s: Standing, voice: Voice): Reply {
+  const { task } = s;
+  const made = searchesMade(s, voice);
+  const unfound = new Set(task.tools.filter((t) => !s.inView.has(t) && (made.get(t) ?? 0) >= MAX_SEARCHES));
+  const open = openCalls(s, unfound);
+  const group = voice.phases(task).find((calls) => calls.some((c) => open.includes(c))) ?? [];
+  const todo = group.filter((c) => open.includes(c));
+  if (todo.length === 0) return answerReply(s, voice);
+  const last = s.exchanges.at(-1)?.reply.kind ?? "none";
+  const missing = [...new Set(todo.map((c) => c.tool).filter((t) => !s.inView.has(t)))];
+  if (missing.length > 0) {
+    const missed = last === "search";
+    const subgoals = s.exchanges.length === 0 ? voice.subgoals(task) : undefined;
+    return {
+      kind: "search",
+      think: voice.thinkSearch(s, missing, missed),
+      plan: missed
+        ? null
+        : {
+            kind: "exploration",
+            ...(subgoals ? { subgoals } : {}),
+            capacity_slots: missing.map((t) => voice.slot(task, t)),
+          },
+      searches: missing.map((t) => search(s, voice, t, made)),
+    };
+  }
+  const calls = readyCalls(s, todo);
+  // A new execution phase needs a plan, and so does a group that begins when the phase's plan is done.
+  const fresh = last !== "call" || !todo.some((c) => plannedTools(s).includes(c.tool)) || phaseDone(s, voice, group);
+  return {
+    kind: "call",
+    think: fresh ? voice.thinkPlan(s, todo) : voice.thinkCalls(s, calls),
+    plan: fresh ? planOf(task, todo, s.inPhase) : null,
+    calls: written(s, voice, calls),
+  };
+}
+
+/** Tools of the present phase's last plan. */
+function plannedTools(s: Standing): string[] {
+  const plan = s.exchanges.findLast((e) => e.reply.plan?.kind === "execution")?.reply.plan;
+  return plan?.kind === "execution" ? plan.available_tools : [];
+}
+
+/** Whether a group has not begun although calls were made in this phase: those belong to a plan that is done. */
+function phaseDone(s: Standing, voice: Voice, group: readonly GoldCall[]): boolean {
+  const touched = group.some((c) => s.results.has(c.id) || s.failures.has(c.id) || s.strays.has(c.tool));
+  return voice.phases(s.task).length > 1 && !touched && s.inPhase.length > 0;
+}
+
+/** The next flat reply: one search or one call a turn. With `canSearch` false (ETE) what was not retrieved stays out of reach. */
+export function flatReply(s: Standing, voice: Voice, canSearch: boolean): Reply {
+  const { task } = s;
+  const made = searchesMade(s, voice);
+  const unfound = new Set(
+    task.tools.filter((t) => !s.inView.has(t) && (!canSearch || (made.get(t) ?? 0) >= MAX_SEARCHES)),
+  );
+  const open = openCalls(s, unfound);
+  const next = open[0];
+  if (!next) return answerReply(s, voice);
+  if (!s.inView.has(next.tool)) {
+    return {
+      kind: "search",
+      think: voice.thinkSearch(s, [next.tool], (made.get(next.tool) ?? 0) > 0),
+      plan: null,
+      searches: [search(s, voice, next.tool, made)],
+    };
+  }
+  const calls = readyCalls(s, [next]);
+  return { kind: "call", think: voice.thinkCalls(s, calls), plan: null, calls: written(s, voice, calls) };
+}
+
+export type ScriptedParadigm = "paraact" | "eae" | "ete";
+
+/** A task has no script: its request is not among those that the policy was given. */
+export class UnknownTask extends Error {
+  override name = "UnknownTask";
+}
+
+/** A policy that solves these tasks in a paradigm. It finds its task by the request's text in the first user message. */
+export function scriptedPolicy(
+  paradigm: ScriptedParadigm,
+  tasks: Iterable<Task>,
+  voiceOf: (task: Task, seed: number) => Voice = () => plainVoice,
+): Policy {
+  const byRequest = new Map([...tasks].map((task) => [openingMessage(task.request, undefined), task]));
+  return {
+    name: `scripted-${paradigm}`,
+    async reply(request: PolicyRequest) {
+      const task = byRequest.get(requestText(request.messages));
+      if (!task) throw new UnknownTask("No script for this request; give scriptedPolicy the task that is played.");
+      const s = standing(task, request.messages, request.toolsInView);
+      const voice = voiceOf(task, hash2(0, Number.parseInt(task.id.slice(0, 7), 16) || 0));
+      const reply = paradigm === "paraact" ? paraactReply(s, voice) : flatReply(s, voice, paradigm === "eae");
+      const text = renderReply(reply);
+      return { text, finish: "stop", usage: { promptTokens: 0, completionTokens: 0, estimated: true } };
+    },
+  };
+}
+
+/** The user's request as the first user message shows it, without the tools that ETE adds. */
+export function requestText(messages: readonly Message[]): string {
+  const first = messages.find((m) => m.role === "user")?.content ?? "";
+  return first.split("\n<tools>")[0]!;
+}

@@ -200,7 +200,7 @@ export class Episode {
   /** Searches before the first turn (ETE): the tools follow the request in the first message. */
   async open(queries: string[]): Promise<void> {
     if (this.state.turns.length > 0) throw new EpisodeOver("open an episode before its first step");
-    const { searches, observation } = await this.#search(queries);
+    const { searches, observation } = await this.#search(queries, true);
     this.#advance(searches.map((s) => s.latencyMs));
     this.state.opening = { searches, observation };
   }
@@ -284,7 +284,7 @@ export class Episode {
     const limit = this.settings.limits.actionsPerTurn;
     switch (kind) {
       case "search": {
-        const { searches, observation } = await this.#search(parsed.searches);
+        const { searches, observation } = await this.#search(parsed.searches, this.settings.searches);
         turn.searches = searches;
         turn.observation = observation;
         return;
@@ -305,8 +305,8 @@ export class Episode {
   }
 
   /** All searches at once. Each shows its best tools; the turn's limit is shared rank by rank, and no tool is shown twice in a turn. */
-  async #search(queries: string[]): Promise<{ searches: SearchRecord[]; observation: string }> {
-    const { limits, searches: allowed, schemaStyle } = this.settings;
+  async #search(queries: string[], allowed: boolean): Promise<{ searches: SearchRecord[]; observation: string }> {
+    const { limits, schemaStyle } = this.settings;
     const found = await Promise.all(
       queries.map((query, i): SearchResult | Promise<SearchResult> => {
         if (allowed && i < limits.actionsPerTurn)

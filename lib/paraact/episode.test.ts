@@ -216,7 +216,7 @@ describe("observations", () => {
     const s = "<think>s</think><search_tool>a b c</search_tool><search_tool>b c d</search_tool>";
     const t = await run([s, ANSWER], { limits: { ...PAPER_LIMITS, toolsPerTurn: 3 } }).done;
     expect(t.turns[0]?.searches.map((x) => x.retrieved)).toEqual([
-      ["a", "b"],
+      ["a", "b", "c"],
       ["b", "c"],
     ]);
     expect(

@@ -43,6 +43,48 @@ class Growing {
   }
 }
 
+/** The words of each field of a tool: name, description, API and category, parameter names. */
+export function searchFields(tool: SearchText): string[][] {
+  const texts = [tool.name, tool.description, `${tool.api} ${tool.category ?? ""}`, tool.parameters.join(" ")];
+  return texts.map(tokens);
+}
+
+/** Counts words as tools come, in id order. */
+export class Bm25Builder {
+  readonly terms = new Map<string, number>();
+  readonly termOf = new Growing();
+  readonly docOf = new Growing();
+  /** Four counts of 8 bits, one a field. */
+  readonly counts = new Growing();
+  readonly lengths = new Growing();
+  readonly totals = [0, 0, 0, 0];
+  size = 0;
+
+  add(fields: readonly string[][]): void {
+    const seen = new Map<number, number>();
+    fields.forEach((words, f) => {
+      for (const word of words) {
+        let term = this.terms.get(word);
+        if (term === undefined) this.terms.set(word, (term = this.terms.size));
+        const packed = seen.get(term) ?? 0;
+        if (((packed >>> (8 * f)) & 255) < 255) seen.set(term, packed + 2 ** (8 * f));
+      }
+      this.lengths.push(words.length);
+      this.totals[f]! += words.length;
+    });
+    for (const [term, packed] of seen) {
+      this.termOf.push(term);
+      this.docOf.push(this.size);
+      this.counts.push(packed);
+    }
+    this.size++;
+  }
+
+  finish(hash: string, settings: Bm25Settings = BM25_SETTINGS): Bm25Index {
+    return Bm25Index.of(hash, this, settings);
+  }
+}
+
 export class Bm25Index {
   private constructor(
     /** Hash of the catalogue that it was built from. */
@@ -64,34 +106,14 @@ export class Bm25Index {
   #touched = new Uint32Array(0);
 
   static build(hash: string, tools: Iterable<SearchText>, settings: Bm25Settings = BM25_SETTINGS): Bm25Index {
-    const terms = new Map<string, number>();
-    const termOf = new Growing();
-    const docOf = new Growing();
-    const counts = new Growing(); // four counts of 8 bits, one a field
-    const lengths = new Growing();
-    const totals = [0, 0, 0, 0];
-    let n = 0;
-    for (const tool of tools) {
-      const seen = new Map<number, number>();
-      const fields = [tool.name, tool.description, `${tool.api} ${tool.category ?? ""}`, tool.parameters.join(" ")];
-      fields.forEach((text, f) => {
-        const words = tokens(text);
-        for (const word of words) {
-          let term = terms.get(word);
-          if (term === undefined) terms.set(word, (term = terms.size));
-          const packed = seen.get(term) ?? 0;
-          if (((packed >>> (8 * f)) & 255) < 255) seen.set(term, packed + 2 ** (8 * f));
-        }
-        lengths.push(words.length);
-        totals[f]! += words.length;
-      });
-      for (const [term, packed] of seen) {
-        termOf.push(term);
-        docOf.push(n);
-        counts.push(packed);
-      }
-      n++;
-    }
+    const builder = new Bm25Builder();
+    for (const tool of tools) builder.add(searchFields(tool));
+    return builder.finish(hash, settings);
+  }
+
+  /** From a builder's counts. */
+  static of(hash: string, builder: Bm25Builder, settings: Bm25Settings): Bm25Index {
+    const { terms, termOf, docOf, counts, lengths, totals, size: n } = builder;
     const postings = termOf.length;
     const starts = new Uint32Array(terms.size + 1);
     for (let p = 0; p < postings; p++) starts[termOf.data[p]! + 1]!++;

@@ -186,8 +186,12 @@ function isFatal(e: Error): boolean {
   );
 }
 
+const GIANT = 4 * 2 ** 20;
+
 async function readJson(path: string): Promise<unknown> {
   const size = statSync(path).size;
+  // The garbage of the documents before goes first.
+  if (size > GIANT) Bun.gc(true);
   if (size > MAX_FILE)
     throw new Error(`${Math.round(size / 2 ** 20)} MiB, more than the ${MAX_FILE / 2 ** 20} that are read`);
   return JSON.parse(await Bun.file(path).text()) as unknown;

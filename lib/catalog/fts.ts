@@ -1,6 +1,5 @@
 /** Search through SQLite's FTS5: nothing to load, tens of milliseconds a query. For the browser and one-off searches. */
 import type { Database } from "bun:sqlite";
-import type { SearchText } from "./bm25.ts";
 import { tokens } from "./tokens.ts";
 import type { Retriever, Tool } from "./types.ts";
 
@@ -11,14 +10,10 @@ export const FTS_TABLE =
 /** bm25's weights of name, description and the rest (API, category, parameter names). */
 const WEIGHTS = "4.0, 1.0, 0.3";
 
-/** The three columns of a tool. */
-export function ftsText(tool: SearchText): [string, string, string] {
-  const words = (text: string) => tokens(text).join(" ");
-  return [
-    words(tool.name),
-    words(tool.description),
-    words(`${tool.api} ${tool.category ?? ""} ${tool.parameters.join(" ")}`),
-  ];
+/** The three columns of a tool, from the words of its fields. */
+export function ftsColumns(fields: readonly string[][]): [string, string, string] {
+  const [name = [], description = [], ...rest] = fields;
+  return [name.join(" "), description.join(" "), rest.flat().join(" ")];
 }
 
 /** A query in FTS5's syntax: quoted words joined by OR, so that no text can be read as an operator; null where no word is left. */

@@ -318,7 +318,9 @@ function values(s: Raw, out: JsonSchema): void {
   }
   const keep = (v: unknown): Json | undefined => {
     const c = coerce(v, out.type);
-    if (c === undefined || c === null || c === "" || JSON.stringify(c).length > 200) return undefined;
+    if (c === undefined || c === null || c === "") return undefined;
+    if (typeof c === "string" ? c.length > 200 : typeof c === "object" && JSON.stringify(c).length > 200)
+      return undefined;
     if (out.enum && !out.enum.includes(c)) return undefined;
     return scrubJson(c);
   };

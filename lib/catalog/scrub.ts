@@ -26,6 +26,8 @@ export function scrubText(text: string): string {
 
 /** The JSON value with every string in it scrubbed, keys too. Returns the same object where nothing was found. */
 export function scrubJson<T extends Json>(value: T): T {
+  if (typeof value === "string") return scrubText(value) as T;
+  if (typeof value !== "object" || value === null) return value;
   const text = JSON.stringify(value);
   if (text === undefined || !MAY_HOLD_SECRET.test(text)) return value;
   return JSON.parse(text, (_key, v: unknown) => (typeof v === "string" ? scrubText(v) : v)) as T;

@@ -2,9 +2,9 @@
 import { Database } from "bun:sqlite";
 import { closeSync, existsSync, fsyncSync, mkdirSync, openSync, renameSync, rmSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
-import { Bm25Index, bm25Retriever, type SearchText } from "./bm25.ts";
+import { Bm25Builder, Bm25Index, bm25Retriever, type SearchText, searchFields } from "./bm25.ts";
 import { CatalogFormatError, CatalogMissingError } from "./errors.ts";
-import { FTS_TABLE, ftsRetriever, ftsText } from "./fts.ts";
+import { FTS_TABLE, ftsColumns, ftsRetriever } from "./fts.ts";
 import { catalogHash, toolDigest, toolJson } from "./hash.ts";
 import { assignNames } from "./naming.ts";
 import type { Draft } from "./openapi.ts";
@@ -83,6 +83,7 @@ export class CatalogWriter {
     open.forEach((row, i) => {
       row.name = given[i]!;
     });
+    const builder = new Bm25Builder();
     const insert = this.#db.prepare("INSERT INTO tool VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
     const index = this.#db.prepare("INSERT INTO fts (rowid, name, description, rest) VALUES (?, ?, ?, ?)");
     this.#rows.forEach((r, id) => {
@@ -101,8 +102,9 @@ export class CatalogWriter {
         r.parameterNames,
         r.digest,
       );
-      const text = ftsText(searchTextOf(r));
-      index.run(id, text[0], text[1], text[2]);
+      const fields = searchFields(searchTextOf(r));
+      builder.add(fields);
+      index.run(id, ...ftsColumns(fields));
     });
     const hash = catalogHash(
       this.#rows.map((r) => r.name!),
@@ -119,11 +121,10 @@ export class CatalogWriter {
     );
     this.#db.exec("COMMIT; PRAGMA optimize");
     this.#close();
-    const searchIndex = Bm25Index.build(hash, this.#rows.map(searchTextOf));
     const file = openSync(this.#temporary, "r+");
     fsyncSync(file);
     closeSync(file);
-    searchIndex.save(indexPath(this.path));
+    builder.finish(hash).save(indexPath(this.path));
     renameSync(this.#temporary, this.path);
     syncFolder(dirname(this.path));
     return hash;

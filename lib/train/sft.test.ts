@@ -1,4 +1,4 @@
-import { afterAll, expect, test } from "bun:test";
+import { afterAll, expect, setDefaultTimeout, test } from "bun:test";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -8,6 +8,7 @@ import { readSafetensors } from "../model/safetensors.ts";
 import { DivergedError, documentsLoss, runSft, type SftOptions, TrainingDataError } from "./sft.ts";
 import { countingDocuments, recordedContext, singleEngine, tinyModel } from "./testdata/tiny.ts";
 
+setDefaultTimeout(60_000);
 const root = mkdtempSync(join(tmpdir(), "sft-"));
 afterAll(() => rmSync(root, { recursive: true }));
 const freshDir = () => mkdtempSync(join(root, "run-"));

@@ -1,0 +1,292 @@
+import { afterAll, expect, setDefaultTimeout, test } from "bun:test";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { localPolicy } from "../agents/local.ts";
+import { trainTokenizer } from "../model/bpe.ts";
+import { createGenerator } from "../model/generator.ts";
+import { Model } from "../model/model.ts";
+import { readSafetensors } from "../model/safetensors.ts";
+import { conversation } from "../paraact/conversation.ts";
+import { TAG_TOKENS } from "../paraact/tags.ts";
+import type { Policy, Trajectory, Turn } from "../paraact/types.ts";
+import { type RlEnvironment, type RlOptions, type RlTask, runRl } from "./rl.ts";
+import { toRollout } from "./rollouts.ts";
+import { DivergedError } from "./sft.ts";
+import { recordedContext, singleEngine, tinyConfig } from "./testdata/tiny.ts";
+
+setDefaultTimeout(60_000);
+const root = mkdtempSync(join(tmpdir(), "rl-"));
+afterAll(() => rmSync(root, { recursive: true }));
+const freshDir = () => mkdtempSync(join(root, "run-"));
+const engine = singleEngine();
+const tokenizer = await trainTokenizer(["say something please"], { vocabSize: 276, tags: TAG_TOKENS });
+const config = { ...tinyConfig, vocab_size: tokenizer.vocabSize, max_position_embeddings: 256 };
+
+const tasks: RlTask[] = Array.from({ length: 6 }, (_, i) => ({ id: `t${i}`, shape: i % 2 ? "single" : "parallel" }));
+
+/** Two turns of a few tokens. An action token below 128 is worth a share of the reward: something that a policy can learn without tools. */
+const environment: RlEnvironment<RlTask> = {
+  tasks: tasks.slice(0, 4),
+  heldout: tasks.slice(4),
+  async play(task, { policy, id, seed, temperature }): Promise<Trajectory> {
+    const turns: Turn[] = [];
+    const start = { system: "be brief", request: `task ${task.id}` };
+    for (let t = 0; t < 2; t++) {
+      const messages = conversation({ ...start, turns });
+      const request = { episode: id, messages, toolsInView: [], maxNewTokens: 4, temperature, seed: seed + t };
+      const reply = await policy.reply(request);
+      turns.push({
+        ...{
+          reply: reply.text,
+          kind: "call",
+          planSlot: "forbidden",
+          planEvent: "none",
+          plan: null,
+          findings: [],
+          searches: [],
+        },
+        ...{
+          calls: [],
+          answer: null,
+          observation: t === 0 ? "<tool_response>go on</tool_response>" : "",
+          startMs: 0,
+          endMs: 0,
+        },
+        ...(reply.tokens ? { tokens: reply.tokens } : {}),
+      });
+    }
+    policy.release?.(id);
+    return {
+      ...{
+        taskId: task.id,
+        paradigm: "test",
+        policy: policy.name,
+        seed,
+        ...start,
+        turns,
+        end: "answered",
+        error: null,
+        answer: "",
+      },
+      ...{
+        usage: { promptTokens: 0, completionTokens: 8, estimated: false },
+        makespanMs: 0,
+        serialMs: 0,
+        verdicts: null,
+      },
+    };
+  },
+  score(_task, trajectory) {
+    const ids = trajectory.turns.flatMap((turn) => turn.tokens?.ids ?? []);
+    const share = ids.filter((id) => id < 128).length / ids.length;
+    const yes = share > 0.9 ? 1 : 0;
+    trajectory.verdicts = {
+      quality: yes,
+      faithfulness: 1,
+      utility: 1,
+      judge: "exact",
+      reasons: { quality: "", faithfulness: "", utility: "" },
+    };
+    return { trajectory: share, phase: 0, format: ids.length === 8 ? 1 : 0.5, terms: [] };
+  },
+};
+
+async function optionsWith(change: Partial<RlOptions<RlTask>> = {}): Promise<RlOptions<RlTask>> {
+  const model = await Model.create(engine, config, 3);
+  const generator = createGenerator(model, { maxBatch: 16, cacheTokens: 4096 });
+  return {
+    model,
+    tokenizer,
+    generator,
+    policy: localPolicy({ generator, tokenizer, contextTokens: 256 }),
+    environment,
+    ...{
+      steps: 4,
+      prompts: 2,
+      group: 4,
+      miniBatch: 1,
+      epochs: 1,
+      lr: 0.02,
+      warmup: 0,
+      temperature: 1,
+      clip: 0.2,
+      kl: 0.001,
+    },
+    advantage: "gdpo",
+    weights: { trajectory: 1, phase: 0.5, format: 0.25 },
+    dynamicSampling: false,
+    microTokens: 200,
+    evaluateEvery: 3,
+    checkpointEvery: 1,
+    ...change,
+  };
+}
+
+const weightsOf = (dir: string) => new Map([...readSafetensors(dir).tensors].map(([name, { data }]) => [name, data]));
+const clocked = /tokensPerSecond|Share$/;
+const metricsOf = (dir: string) =>
+  readFileSync(join(dir, "metrics.jsonl"), "utf8")
+    .trim()
+    .split("\n")
+    .map((line) => Object.fromEntries(Object.entries(JSON.parse(line)).filter(([name]) => !clocked.test(name))));
+
+test("rewards rise, and every step says how it went", async () => {
+  const ctx = recordedContext(freshDir());
+  const result = await runRl(
+    await optionsWith({ lr: 0.1, steps: 10, miniBatch: 2, group: 8, evaluateEvery: 10, evaluationTemperature: 1 }),
+    ctx,
+  );
+  const steps = ctx.metrics.filter((m) => m.values.rewardTrajectory !== undefined);
+  expect(steps.length).toBe(10);
+  const rewards = steps.map((m) => m.values.rewardTrajectory!);
+  expect(rewards[0]!).toBeLessThan(0.65);
+  expect((rewards[8]! + rewards[9]!) / 2).toBeGreaterThan(0.75);
+  expect(result.heldout!.last.rewardTrajectory!).toBeGreaterThan(result.heldout!.first.rewardTrajectory!);
+  for (const { values } of steps) {
+    const names = [
+      "rewardPhase",
+      "rewardFormat",
+      "success",
+      "turns",
+      "kl",
+      "entropy",
+      "clipFraction",
+      "ratio",
+      "loss",
+      "gradNorm",
+      "flat/phase",
+      "driftMean",
+    ];
+    for (const name of names) expect(values[name]).toBeNumber();
+    expect(values["flat/phase"]).toBe(1);
+    expect(values.driftMax!).toBeLessThan(1e-4);
+    expect(values.rolloutShare! + values.rewardShare! + values.updateShare!).toBeCloseTo(1, 9);
+  }
+  expect(steps[0]!.values.ratio).toBeCloseTo(1, 6);
+  expect(steps[0]!.values.kl).toBeCloseTo(0, 6);
+  expect(steps.at(-1)!.values.kl!).toBeGreaterThan(0.001);
+  expect(result).toMatchObject({ end: "finished", steps: 10, drawn: 20, episodes: 160 });
+});
+
+test("stopped and resumed it comes to the same weights and the same metrics", async () => {
+  const [whole, parts] = [freshDir(), freshDir()];
+  const undisturbed = await runRl(await optionsWith({ epochs: 2 }), recordedContext(whole));
+  expect(await runRl(await optionsWith({ epochs: 2 }), recordedContext(parts, { stopAt: 1 }))).toMatchObject({
+    end: "asked_to_stop",
+    steps: 1,
+  });
+  expect(await runRl(await optionsWith({ epochs: 2 }), recordedContext(parts, { stopAt: 3 }))).toMatchObject({
+    end: "asked_to_stop",
+    steps: 3,
+  });
+  const resumed = await runRl(await optionsWith({ epochs: 2 }), recordedContext(parts));
+  expect({ ...resumed, model: "", last: "" }).toEqual({ ...undisturbed, model: "", last: "" });
+  expect(weightsOf(resumed.last)).toEqual(weightsOf(undisturbed.last));
+  expect(metricsOf(parts)).toEqual(metricsOf(whole));
+});
+
+test("groups that all score the same are counted, warned of, and teach nothing", async () => {
+  const flat = { ...environment, score: () => ({ trajectory: 1, phase: 0, format: 1, terms: [] }) };
+  const ctx = recordedContext(freshDir());
+  const options = await optionsWith({ environment: flat, steps: 2 });
+  const before = await options.model.arrays();
+  await runRl(options, ctx);
+  expect(await options.model.arrays()).toEqual(before);
+  expect(ctx.lines.join("\n")).toContain("NOTHING IS LEARNT");
+  expect(ctx.lines.join("\n")).toContain('warning "flat groups": 2 of 2 steps');
+  expect(ctx.metrics.find((m) => m.step === 1)!.values["flat/all"]).toBe(1);
+});
+
+test("dynamic sampling replaces groups without signal, within its bound", async () => {
+  const half = {
+    ...environment,
+    score: (task: RlTask, trajectory: Trajectory) =>
+      task.shape === "single" ? { trajectory: 1, phase: 0, format: 1, terms: [] } : environment.score(task, trajectory),
+  };
+  const ctx = recordedContext(freshDir());
+  const result = await runRl(await optionsWith({ environment: half, steps: 2, dynamicSampling: true }), ctx);
+  expect(result.drawn).toBeGreaterThan(4);
+  expect(result.drawn).toBeLessThanOrEqual(12);
+  for (const { values } of ctx.metrics.filter((m) => m.values.loss !== undefined)) expect(values["flat/all"]).toBe(0);
+});
+
+test("broken episodes are left out and counted; if all break, the reason is told", async () => {
+  let played = 0;
+  const breaking: RlEnvironment<RlTask> = {
+    ...environment,
+    async play(task, player) {
+      const trajectory = await environment.play(task, player);
+      return player.id.endsWith("/0") && ++played
+        ? { ...trajectory, end: "environment_error", error: "socket closed" }
+        : trajectory;
+    },
+  };
+  const ctx = recordedContext(freshDir());
+  await runRl(await optionsWith({ environment: breaking, steps: 1 }), ctx);
+  expect(ctx.metrics.find((m) => m.step === 1)!.values.failed).toBe(2);
+  const dead: RlEnvironment<RlTask> = {
+    ...environment,
+    play: async (task, player) => ({
+      ...(await environment.play(task, player)),
+      turns: [],
+      end: "environment_error",
+      error: "socket closed",
+    }),
+  };
+  expect(runRl(await optionsWith({ environment: dead }), recordedContext(freshDir()))).rejects.toThrow(
+    /every episode broke.*socket closed/,
+  );
+});
+
+test("a policy that runs away from its reference stops the run", async () => {
+  const error = await runRl(
+    await optionsWith({ lr: 1, maxKl: 0.5, steps: 8, evaluateEvery: 8 }),
+    recordedContext(freshDir()),
+  ).catch((e: unknown) => e);
+  expect(error).toBeInstanceOf(DivergedError);
+  expect(String(error)).toMatch(/KL to the reference policy|not finite|loss is/);
+  expect(String(error)).toContain("last good state is");
+});
+
+test("log-probabilities that do not match the training pass are told", async () => {
+  const options = await optionsWith({ steps: 1 });
+  const inner = options.policy;
+  const policy: Policy = {
+    ...inner,
+    async reply(request) {
+      const reply = await inner.reply(request);
+      return { ...reply, tokens: { ...reply.tokens!, logprobs: reply.tokens!.logprobs.map((lp) => lp - 0.25) } };
+    },
+  };
+  const ctx = recordedContext(freshDir());
+  await runRl({ ...options, policy }, ctx);
+  expect(ctx.metrics.find((m) => m.step === 1)!.values.driftMean).toBeCloseTo(0.25, 4);
+  expect(ctx.lines.join("\n")).toMatch(/WARNING: log-probabilities at sampling and in training differ by up to 2.5e-1/);
+});
+
+test("wrong use is refused with the reason", async () => {
+  const ctx = recordedContext(freshDir());
+  expect(runRl(await optionsWith({ temperature: 0.7 }), ctx)).rejects.toThrow(/temperature 0.7/);
+  expect(runRl(await optionsWith({ group: 1 }), ctx)).rejects.toThrow(/no baseline/);
+  expect(runRl(await optionsWith({ environment: { ...environment, tasks: [] } }), ctx)).rejects.toThrow(/no tasks/);
+});
+
+test("a rollout is what was sampled, also where its text has another encoding", async () => {
+  const options = await optionsWith();
+  const ids = [..."say"].map((letter) => tokenizer.encode(letter)[0]!);
+  expect(tokenizer.encode("say")).not.toEqual(ids);
+  const played = await environment.play(tasks[0]!, { policy: options.policy, id: "x", seed: 1, temperature: 1 });
+  const mask = new Uint32Array(9).fill(7);
+  played.turns[0]!.tokens = { ids, logprobs: [-1, -2, -3], masks: [null, mask, null] };
+  const rollout = toRollout(played, environmentRewards, tokenizer);
+  const actions = [...rollout.ids].filter((_, i) => rollout.actionMask[i] === 1);
+  expect(actions.slice(0, 3)).toEqual(ids);
+  expect(actions.length).toBe(3 + played.turns[1]!.tokens!.ids.length);
+  const first = rollout.actionMask.indexOf(1);
+  expect([...rollout.logprobs.slice(first, first + 3)]).toEqual([-1, -2, -3]);
+  expect([...rollout.masks!]).toEqual([[first + 1, mask]]);
+  delete played.turns[1]!.tokens;
+  expect(() => toRollout(played, environmentRewards, tokenizer)).toThrow(/turn 2 has no sampled ids/);
+});
+const environmentRewards = { trajectory: 0, phase: 0, format: 0, terms: [] };

@@ -59,46 +59,41 @@ function tokenise(text: string, report: (code: string, at: number, message: stri
     outside = true;
     report("text-outside-tags", from + found, "only white space may stand outside the tags");
   };
-  const pattern = tagPattern();
+  const tags = [...text.matchAll(tagPattern())].map((m) => ({
+    tag: m[2] as Tag,
+    closing: m[1] === "/",
+    at: m.index,
+    end: m.index + m[0].length,
+  }));
+  const lastThinkEnd = tags.findLastIndex((t) => t.closing && t.tag === "think");
   let end = 0;
-  for (let match = pattern.exec(text); match; match = pattern.exec(text)) {
-    const at = match.index;
-    const tag = match[2] as Tag;
-    const start = at + match[0].length;
+  for (let i = 0; i < tags.length; ) {
+    const { tag, closing, at, end: start } = tags[i++]!;
     gap(end, at);
     end = start;
-    if (match[1] === "/") {
+    if (closing) {
       outside = true;
       report("stray-closing-tag", at, `${closeTag(tag)} closes nothing`);
       continue;
     }
-    let close: number;
-    if (tag === "think") close = text.indexOf(closeTag(tag), start);
-    else {
-      const next = tagPattern();
-      next.lastIndex = start;
-      const found = next.exec(text);
-      close = found?.[0] === closeTag(tag) ? found.index : -1;
-    }
-    if (close < 0) {
+    let close = i;
+    if (tag === "think" && lastThinkEnd >= i) while (!(tags[close]?.closing && tags[close]?.tag === "think")) close++;
+    const closer = tags[close];
+    if (!closer?.closing || closer.tag !== tag) {
       outside = true;
       report("unclosed-tag", at, `${openTag(tag)} is not closed before the next tag or the end`);
-      pattern.lastIndex = start;
       // What follows up to the next tag belonged to the broken block: it is not reported a second time.
-      const next = tagPattern();
-      next.lastIndex = start;
-      end = next.exec(text)?.index ?? text.length;
+      end = tags[i]?.at ?? text.length;
       continue;
     }
-    const inner = text.slice(start, close);
-    const nested = inner.search(tagPattern());
-    if (nested >= 0) report("tag-inside-think", start + nested, "a think block must not contain a tag of the protocol");
-    end = close + closeTag(tag).length;
-    pattern.lastIndex = end;
+    if (close > i)
+      report("tag-inside-think", tags[i]?.at ?? at, "a think block must not contain a tag of the protocol");
+    end = closer.end;
+    i = close + 1;
     if (OBSERVATION_TAGS.includes(tag)) {
       outside = true;
       report("forged-observation", at, `${openTag(tag)} is written by the environment only`);
-    } else blocks.push({ tag, text: inner, at });
+    } else blocks.push({ tag, text: text.slice(start, closer.at), at });
   }
   gap(end, text.length);
   return { blocks, outside };

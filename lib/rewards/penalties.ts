@@ -73,7 +73,7 @@ export const repeatedPlans = (trajectory: Trajectory): number =>
 export const repeatedSearches = (trajectory: Trajectory): number =>
   countRepeats(
     trajectory.turns.map((turn) => turn.searches.map(({ query, failed }) => ({ key: normalName(query), failed }))),
-    (earlier) => earlier.at(-1)?.failed === "transient",
+    (earlier) => earlier.some((deed) => deed.failed === "transient"),
   );
 
 /** The same call (name and arguments) again. One repeat is free; a repeat of a call that failed for good is not. */

@@ -215,18 +215,23 @@ function merged(raw: Raw, w: Walk, hops: number): Raw {
       if (pick) parts.push(pick);
     }
   }
+  // Later parts refine earlier ones, the schema's own keywords refine them all; the order of properties is that of reading.
+  let properties: Raw = {};
+  const required: unknown[] = [];
+  const add = (p: Raw) => {
+    if (isRecord(own(p, "properties"))) properties = { ...properties, ...(p.properties as Raw) };
+    required.push(...list(p.required));
+  };
   for (const part of parts) {
     const target = w.resolver.deref(part);
     if (!target) continue;
     const p = merged(target, w, hops + 8);
-    const properties = isRecord(own(p, "properties"))
-      ? { ...(p.properties as Raw), ...(isRecord(own(out, "properties")) ? (out.properties as Raw) : {}) }
-      : out.properties;
-    const required = [...list(out.required), ...list(p.required)];
+    add(p);
     const { allOf: _a, oneOf: _o, anyOf: _b, ...rest } = p;
-    out = { ...rest, ...out, properties, required };
+    out = { ...rest, ...out };
   }
-  return out;
+  add(raw);
+  return Object.keys(properties).length > 0 ? { ...out, properties, required } : out;
 }
 
 function list(value: unknown): unknown[] {
@@ -253,7 +258,7 @@ function typeOf(s: Raw, out: JsonSchema, w: Walk, at: string): boolean {
     }
   }
   const format = typeof s.format === "string" ? s.format.toLowerCase() : "";
-  const example = list(s.enum).find((v) => v !== null);
+  const example = s.const ?? list(s.enum).find((v) => v !== null);
   if (isRecord(own(s, "properties")) || isRecord(s.additionalProperties)) out.type = "object";
   else if (isRecord(own(s, "items"))) out.type = "array";
   else if (example !== undefined && ["string", "number", "boolean"].includes(typeof example))
@@ -350,11 +355,8 @@ function objectOf(s: Raw, out: JsonSchema, depth: number, hops: number, w: Walk,
       if (n >= width || w.left <= 0) break;
       const raw = properties[name];
       const target = w.resolver.deref(raw);
-      if (
-        target?.[w.mode === "request" ? "readOnly" : "writeOnly"] === true &&
-        !(w.mode === "request" && depth === 0 && required.has(name))
-      )
-        continue;
+      // A read-only property that is required is so in responses only (OpenAPI 3.0.3, Schema Object, readOnly).
+      if (target?.[w.mode === "request" ? "readOnly" : "writeOnly"] === true) continue;
       kept[name] = walk(raw, depth + 1, hops + 1, w, `${at}.${name}`);
       n++;
     }

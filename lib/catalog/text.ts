@@ -49,13 +49,13 @@ export function plainText(raw: string): string {
   if (s.includes("[")) {
     s = s.replace(/!\[[^\]]{0,300}\]\([^)\s]{0,2000}[^)]{0,200}\)/g, " ");
     s = s
-      .replace(/\[([^\][]{1,300})\]\(\s*[^)\s]{0,2000}[^)]{0,300}\)/g, "$1")
+      .replace(/\[([^\][]{1,300})\]\(\s*(?:[^()\s]|\([^()\s]{0,200}\)){0,1000}[^)]{0,300}\)/g, "$1")
       .replace(/\[([^\][]{1,300})\]\[[^\][]{0,100}\]/g, "$1");
   }
   s = s.replace(/\(?<?\bhttps?:\/\/[^\s)>\]"']+>?\)?/g, " ");
   s = s.replace(/^\s*\|.*\|\s*$/gm, " ").replace(/^[\s|:-]{5,}$/gm, " ");
   s = s.replace(/^\s*(?:#{1,6}|>+|[-*+•])\s+/gm, "").replace(/\s#{1,6}\s+/g, " ");
-  s = s.replace(/`+([^`]{0,300})`+/g, "$1").replace(/\*{1,3}([^*\n]{1,400}?)\*{1,3}/g, "$1");
+  s = s.replace(/`+([^`]{0,300})`+/g, "$1").replace(/\*{1,3}(?=\S)([^*\n]{1,400}?)(?<=\S)\*{1,3}/g, "$1");
   s = s.replace(/(^|[\s(])_{1,2}([^_\n]{1,300}?)_{1,2}(?=[\s).,;:!?]|$)/gm, "$1$2").replace(/~~([^~]{1,300})~~/g, "$1");
   s = s.replace(/\\([\\`*_{}[\]()#+.!<>|~-])/g, "$1").replace(/\\[nrt]/g, " ");
   // A line that does not end as a sentence does ends where the next begins with a capital.

@@ -27,6 +27,7 @@ export function stem(word: string): string {
     if (/([bdfgmnprt])\1$/.test(w)) w = w.slice(0, -1);
   }
   if (w.endsWith("ly") && w.length > 5) w = w.slice(0, -2);
+  if (w.endsWith("ll") && w.length > 5) w = w.slice(0, -1);
   if (w.endsWith("e") && w.length > 4) w = w.slice(0, -1);
   return w;
 }

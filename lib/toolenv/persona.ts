@@ -25,6 +25,12 @@ const STREETS = all(data.location.street_suffix);
 export const COLORS = all(data.color?.human);
 export const DEPARTMENTS = all(data.commerce?.department);
 
+const NAMES = new Set([...FIRST, ...LAST].map((n) => n.toLowerCase()));
+/** Whether a lower-case word is a person's first or last name. */
+export function isPersonName(word: string): boolean {
+  return NAMES.has(word);
+}
+
 /** city | region | region code | country | code | currency | time zone | latitude | longitude | first digits of a postcode */
 const PLACES = `Lisbon|Lisboa|11|Portugal|PT|EUR|Europe/Lisbon|38.72|-9.14|11
 Porto|Porto|13|Portugal|PT|EUR|Europe/Lisbon|41.15|-8.61|40

@@ -45,7 +45,7 @@ export class Population {
     let all = this.#members.get(name);
     if (!all) {
       const parent = this.type(name).parent;
-      if (parent === null) all = Array.from({ length: 5 + (key(this.seed, name) % 4) }, (_, i) => i);
+      if (parent === null) all = Array.from({ length: 3 + (key(this.seed, name) % 3) }, (_, i) => i);
       else {
         const width = stride(this.#depthOf(name));
         all = this.members(parent).flatMap((p) =>

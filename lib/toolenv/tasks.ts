@@ -1,0 +1,347 @@
+/**
+ * Tasks that need exactly the tools that they name (toolenv.md section 4): calls that fit together are found by data flow
+ * between real operations, carried out in a world, put into a person's words, and kept only where the exact judge agrees
+ * that every call, argument and fact matters.
+ */
+import type { Catalog, Json, Retriever, Tool } from "../catalog/types.ts";
+import { sameValue, scalars } from "./compare.ts";
+import { canonical, contentId, hashText, key, Rng } from "./hash.ts";
+import { flaw } from "./solve.ts";
+import { DeadEnd, Draft, stop } from "./tasks/draft.ts";
+import type { Piece } from "./tasks/motifs.ts";
+import * as motif from "./tasks/motifs.ts";
+import { brand } from "./tasks/speech.ts";
+import { type Surface, surfaceOf } from "./tasks/surface.ts";
+import type { Fact, FaultKind, GoldCall, GoldEdge, Shape, Task } from "./types.ts";
+import { capital, humanise, pluralPhrase, splitWords } from "./words.ts";
+import type { World } from "./world.ts";
+
+export interface TaskSpec {
+  split: "train" | "heldout";
+  seed: number;
+  count: number;
+  /** Weights of the shapes; one that is left out is not drawn. */
+  shapes?: Partial<Record<Shape, number>>;
+  maxCalls?: number;
+  /** Share of tasks that create, update or delete something, where the shape leaves it open. */
+  writes?: number;
+  /** Share of tasks with a fault planted on the path. */
+  faults?: number;
+  /** Share of multi-call tasks over several providers. */
+  crossProvider?: number;
+  /** Finds the gold tools: a task is kept only where each is within the top 10 of its query. */
+  retriever: Retriever;
+}
+
+/** One provider in this many is held out. */
+const HELD_OUT_ONE_IN = 6;
+/** Held-out providers are told by a hash of their name, so that the split needs no list and never moves. */
+export function splitOf(provider: string): "train" | "heldout" {
+  return hashText(`split ${provider}`) % HELD_OUT_ONE_IN === 0 ? "heldout" : "train";
+}
+
+/** Thrown where a catalogue has too little to make tasks from. */
+export class TaskShortage extends Error {}
+
+const SHAPES: Record<Shape, number> = { single: 2, parallel: 2, chain: 3, fan_out: 2, fan_in: 1, diamond: 1, mixed: 2 };
+/** Providers with thousands of interfaces that read much alike are drawn less often than their size says. */
+const LARGE = new Set(["amazonaws.com", "azure.com", "microsoft.com", "googleapis.com"]);
+
+/** Draws APIs of one split. */
+class Apis {
+  readonly #catalog: Catalog;
+  readonly #split: "train" | "heldout";
+  constructor(catalog: Catalog, split: "train" | "heldout") {
+    this.#catalog = catalog;
+    this.#split = split;
+    if (!catalog.size) throw new TaskShortage("the catalogue is empty: build or import one first");
+  }
+  draw(rng: Rng): Surface {
+    for (let i = 0; i < 2000; i++) {
+      const tool = this.#catalog.byId(rng.int(0, this.#catalog.size - 1));
+      if (splitOf(tool.provider) !== this.#split || (LARGE.has(tool.provider) && !rng.chance(0.15))) continue;
+      return surfaceOf(this.#catalog, tool.api);
+    }
+    throw new TaskShortage(`no provider of this catalogue is in the ${this.#split} split`);
+  }
+}
+
+/**
+ * Writes tasks one by one, in an order that the spec alone decides: the same catalogue, world and spec give the same bytes.
+ * No provider is in both splits. Throws TaskShortage where the catalogue gives too few.
+ */
+export function* generateTasks(catalog: Catalog, world: World, spec: TaskSpec): Generator<Task> {
+  const weights = Object.entries(spec.shapes ?? SHAPES).filter(([, w]) => w > 0) as [Shape, number][];
+  const apis = new Apis(catalog, spec.split);
+  const seen = new Set<string>();
+  let given = 0;
+  for (let n = 0, dry = 0; given < spec.count; n++, dry++) {
+    if (dry > 20_000)
+      throw new TaskShortage(
+        `only ${given} of ${spec.count} tasks could be made for split ${spec.split} with shapes ${weights.map(([s]) => s).join(", ")}: the catalogue gives no more`,
+      );
+    const rng = new Rng(key(spec.seed, spec.split, n));
+    const shape = weights[rng.weighted(weights.map(([, w]) => w))]?.[0] as Shape;
+    const task = tryTask(catalog, world, spec, apis, shape, rng);
+    if (!task || seen.has(task.id)) continue;
+    seen.add(task.id);
+    dry = 0;
+    given++;
+    yield task;
+  }
+}
+
+/** One try at a task; null where it leads nowhere. */
+function tryTask(catalog: Catalog, world: World, spec: TaskSpec, apis: Apis, shape: Shape, rng: Rng): Task | null {
+  const draft = new Draft(world, rng);
+  try {
+    const pieces = build(draft, shape, spec, apis);
+    if (draft.steps.length > (spec.maxCalls ?? 6)) stop("too many calls");
+    return finish(draft, pieces, shape, spec, catalog, world);
+  } catch (error) {
+    if (error instanceof DeadEnd) return null;
+    throw error;
+  }
+}
+
+function build(d: Draft, shape: Shape, spec: TaskSpec, apis: Apis): Piece[] {
+  const { rng } = d;
+  const s = apis.draw(rng);
+  const writes = rng.chance(spec.writes ?? 0.2);
+  const cross = rng.chance(spec.crossProvider ?? 0.2);
+  const other = () => (cross ? apis.draw(rng) : s);
+  const one = (from: Surface): Piece =>
+    writes && rng.chance(0.7)
+      ? rng.pick([motif.make, motif.change])(d, from)
+      : rng.pick([motif.readOne, motif.readOne, motif.readAll])(d, from);
+  const chain = (): Piece => {
+    if (!writes) return rng.pick([motif.findAndRead, motif.findAndRead, motif.follow])(d, s);
+    return rng.pick([
+      motif.findAndChange,
+      motif.makeInside,
+      (x: Draft, y: Surface) => motif.carryOver(x, y, cross ? apis.draw(rng) : y),
+    ])(d, s);
+  };
+  switch (shape) {
+    case "single":
+      return [one(s)];
+    case "parallel":
+      return Array.from({ length: rng.pick([2, 2, 2, 3, 3, 4]) }, () => one(other()));
+    case "chain":
+      return [chain()];
+    case "fan_out":
+      return [rng.chance(0.7) ? motif.fanOut(d, s, rng.int(2, 3)) : motif.forEach(d, s, 4)];
+    case "fan_in":
+      return [motif.fanIn(d, s, rng.chance(0.5) ? s : other(), cross ? apis.draw(rng) : s)];
+    case "diamond":
+      return [motif.diamond(d, s, cross ? apis.draw(rng) : s)];
+    case "mixed":
+      return rng.chance(0.5)
+        ? [chain(), one(other())]
+        : rng.chance(0.5)
+          ? [one(other()), chain()]
+          : [motif.fanOut(d, s, 2), one(other())];
+  }
+}
+
+/** From a draft to a task: names, layers, edges, words; then the checks that keep or drop it. */
+function finish(
+  d: Draft,
+  pieces: readonly Piece[],
+  shape: Shape,
+  spec: TaskSpec,
+  catalog: Catalog,
+  world: World,
+): Task {
+  const { rng } = d;
+  const layers: number[] = [];
+  d.steps.forEach((s, i) => {
+    layers[i] =
+      1 + Math.max(0, ...Object.values(s.sources).map((x) => (x.from === "step" ? (layers[x.step] as number) : 0)));
+  });
+  const order = d.steps.map((_, i) => i).sort((a, b) => (layers[a] as number) - (layers[b] as number) || a - b);
+  const counts = new Map<string, number>();
+  const ids: string[] = [];
+  for (const i of order) {
+    const name = (d.steps[i] as (typeof d.steps)[number]).offer.tool.name;
+    counts.set(name, (counts.get(name) ?? 0) + 1);
+    ids[i] = `${name}#${counts.get(name)}`;
+  }
+  const calls: GoldCall[] = order.map((i) => {
+    const s = d.steps[i] as (typeof d.steps)[number];
+    return { id: ids[i] as string, tool: s.offer.tool.name, arguments: s.args, step: layers[i] as number };
+  });
+  if (new Set(calls.map((c) => canonical([c.tool, c.arguments]))).size !== calls.length) stop("the same call twice");
+  const edges = edgesOf(d, ids, layers);
+  if (shapeOf(calls, edges) !== shape) stop("another shape");
+  const facts: Fact[] = d.asked.map((a) => ({
+    source: ids[a.step] as string,
+    pointer: a.pointer,
+    label: a.long,
+    value: a.value,
+    accepted: [],
+  }));
+  const request = compose(pieces, rng);
+  for (const s of d.steps)
+    for (const [param, source] of Object.entries(s.sources))
+      if (source.from === "user" && !request.includes(String(s.args[param]))) stop("a value is not told");
+  const tools = [...new Set(calls.map((c) => c.tool))];
+  if (tools.some((t) => request.includes(t) && t.includes("_"))) stop("the request names a tool");
+  const queries: Record<string, string> = {};
+  for (const i of order) {
+    const { tool } = (d.steps[i] as (typeof d.steps)[number]).offer;
+    queries[tool.name] ??= queryFor(d, i, spec.retriever) ?? stop("the tool cannot be found");
+  }
+  const faults: Record<string, FaultKind> = {};
+  if (rng.chance(spec.faults ?? 0)) {
+    const i = rng.pick(order);
+    const kind = (d.steps[i] as (typeof d.steps)[number]).offer.op.kind;
+    faults[ids[i] as string] = rng.pick<FaultKind>(
+      kind === "list"
+        ? ["rate_limit", "timeout", "server_error", "partial", "stale_page", "changed_schema"]
+        : kind === "get"
+          ? ["rate_limit", "timeout", "server_error", "partial", "changed_schema"]
+          : ["rate_limit", "timeout", "server_error"],
+    );
+  }
+  const body = {
+    shape,
+    request,
+    worldSeed: world.seed,
+    tools,
+    providers: [...new Set(order.map((i) => (d.steps[i] as (typeof d.steps)[number]).offer.tool.provider))],
+    calls,
+    edges,
+    facts,
+    writes: d.writes(),
+    faults,
+    queries,
+    split: spec.split,
+  };
+  const task: Task = { id: contentId(JSON.parse(JSON.stringify(body)) as Json), ...body };
+  const wrong = flaw(catalog, world, task);
+  if (wrong) stop(wrong);
+  return task;
+}
+
+/** Hard edges where a value is carried; soft ones where an earlier response happens to show what a later call is told. */
+function edgesOf(d: Draft, ids: readonly string[], layers: readonly number[]): GoldEdge[] {
+  const out: GoldEdge[] = [];
+  d.steps.forEach((s, to) => {
+    for (const [argument, source] of Object.entries(s.sources)) {
+      if (source.from === "step")
+        out.push({
+          from: ids[source.step] as string,
+          to: ids[to] as string,
+          kind: "hard",
+          argument,
+          pointer: source.pointer,
+        });
+      const value = s.args[argument] as Json;
+      if (typeof value === "boolean" || String(value).length < 4) continue;
+      d.steps.forEach((a, from) => {
+        if ((layers[from] as number) >= (layers[to] as number) || (source.from === "step" && source.step === from))
+          return;
+        const own = Object.values(a.args).some((v) => sameValue(v, value));
+        const hit = own
+          ? undefined
+          : [...scalars(a.body)].find((x) => x.value !== null && String(x.value) === String(value));
+        if (hit && !out.some((e) => e.from === ids[from] && e.to === ids[to]))
+          out.push({ from: ids[from] as string, to: ids[to] as string, kind: "soft", argument, pointer: hit.pointer });
+      });
+    }
+  });
+  return out;
+}
+
+/** The shape of a task graph by its hard edges. */
+export function shapeOf(calls: readonly GoldCall[], edges: readonly GoldEdge[]): Shape {
+  const pairs = new Set(edges.filter((e) => e.kind === "hard").map((e) => `${e.from} ${e.to}`));
+  const from = new Map<string, string[]>();
+  const to = new Map<string, string[]>();
+  for (const p of pairs) {
+    const [a, b] = p.split(" ") as [string, string];
+    from.set(a, [...(from.get(a) ?? []), b]);
+    to.set(b, [...(to.get(b) ?? []), a]);
+  }
+  const out = (id: string) => from.get(id)?.length ?? 0;
+  const into = (id: string) => to.get(id)?.length ?? 0;
+  if (calls.length === 1) return "single";
+  if (!pairs.size) return "parallel";
+  const roots = calls.filter((c) => !into(c.id));
+  const ends = calls.filter((c) => !out(c.id));
+  const connected = calls.every((c) => into(c.id) + out(c.id) > 0);
+  if (!connected) return "mixed";
+  if (roots.length === 1 && calls.every((c) => out(c.id) <= 1 && into(c.id) <= 1)) return "chain";
+  if (roots.length === 1 && ends.length === calls.length - 1) return "fan_out";
+  if (ends.length === 1 && roots.length === calls.length - 1) return "fan_in";
+  if (roots.length === 1 && ends.length === 1 && calls.some((c) => into(c.id) > 1)) return "diamond";
+  return "mixed";
+}
+
+/** Puts pieces into one message, as a person might write it. */
+function compose(pieces: readonly Piece[], rng: Rng): string {
+  const start = (p: Piece): string => {
+    const imperative = !/^(what|which|can|I)\b/.test(p.text);
+    const options = [
+      `In ${p.brand}, ${p.text}`,
+      `In ${p.brand}, ${p.text}`,
+      `I'm working in ${p.brand}. ${capital(p.text)}`,
+      `This is about ${p.brand}: ${p.text}`,
+      `On ${p.brand}, ${p.text}`,
+    ];
+    if (imperative)
+      options.push(
+        `Using ${p.brand}, ${p.text}`,
+        `Could you help me with ${p.brand}? ${capital(p.text)}`,
+        `For ${p.brand}: ${p.text}`,
+      );
+    else options.push(`A question about ${p.brand}: ${p.text}`, `I have a question about ${p.brand}: ${p.text}`);
+    return rng.pick(options);
+  };
+  const follow = (p: Piece, before: Piece, word: string): string => {
+    if (p.brand !== before.brand) return `${word} in ${p.brand}, ${p.text}`;
+    return `${word} ${p.text}`;
+  };
+  const [first, ...rest] = pieces as [Piece, ...Piece[]];
+  const hello = rng.chance(0.12) ? rng.pick(["Hi! ", "Hello, I need some help. ", "Hi there. "]) : "";
+  if (!rest.length) return hello + start(first);
+  if (rest.length >= 2 && rng.chance(0.5)) {
+    const numbered = pieces.map(
+      (p, i) => `${i + 1}) ${i === 0 || p.brand !== pieces[i - 1]?.brand ? `in ${p.brand}, ` : ""}${p.text}`,
+    );
+    return `${hello}${rng.pick(["I have a few things to sort out:", "A few things, please:", "Please take care of these:"])} ${numbered.join(" ")}`;
+  }
+  const words = rng.shuffle(["Also,", "Besides that,", "Then, separately,", "One more thing:", "And"]);
+  return hello + [start(first), ...rest.map((p, i) => follow(p, pieces[i] as Piece, words[i] as string))].join(" ");
+}
+
+const VERBS = {
+  list: "list",
+  get: "get",
+  create: "create",
+  update: "update",
+  delete: "delete",
+  action: "run",
+  compute: "get",
+} as const;
+
+/** A search that finds the step's tool within the top 10, or null: what the tool must do, in plain words first. */
+function queryFor(d: Draft, step: number, retriever: Retriever): string | null {
+  const { offer } = d.steps[step] as (typeof d.steps)[number];
+  const { tool, op, type } = offer;
+  const noun = op.kind === "list" ? pluralPhrase(humanise(type)) : humanise(type);
+  const owner = op.scope.at(-1);
+  const plain = `${VERBS[op.kind]} ${noun}${owner && owner.type !== type ? ` of ${humanise(owner.type)}` : ""}${op.kind === "get" ? " details by ID" : ""} in ${brand(tool)}`;
+  const sentence = (tool.description.split(/[.;]\s/)[0] ?? "").split(" ").slice(0, 14).join(" ");
+  for (const q of [
+    plain,
+    `${VERBS[op.kind]} ${splitWords(tool.operation).join(" ")} ${brand(tool)}`,
+    `${sentence} (${brand(tool)})`,
+  ])
+    if (found(retriever, q, tool)) return q;
+  return null;
+}
+function found(retriever: Retriever, query: string, tool: Tool): boolean {
+  return retriever.search(query, 10).some((h) => h.tool.name === tool.name);
+}

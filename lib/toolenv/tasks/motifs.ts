@@ -1,0 +1,591 @@
+/** The pieces that tasks are made of: each carries its calls out in a draft and says in English what a person would ask for. */
+import type { Json } from "../../catalog/types.ts";
+import { at, sameValue } from "../compare.ts";
+import { type FieldClass, fieldClass } from "../fields.ts";
+import { coerce } from "../render.ts";
+import { clean } from "../schema.ts";
+import { humanise, listed, pluralPhrase } from "../words.ts";
+import { type Draft, stop } from "./draft.ts";
+import { argumentLabel, brand, mention, one, several, spoken } from "./speech.ts";
+import { links, type Offer, type Surface } from "./surface.ts";
+
+/** What one piece asks: sentences without the service's name, each able to follow "In X, ". */
+export interface Piece {
+  text: string;
+  brand: string;
+}
+type Known = Map<string, { index: number; step: number | null }>;
+
+const pick = <T>(d: Draft, items: readonly T[]): T => (items.length ? d.rng.pick(items) : stop("nothing to pick"));
+const PERSONAL =
+  /\b(user|customer|contact|member|person|employee|patient|client|player|student|agent|owner|supplier|vendor|candidate|subscriber|worker|driver|guest|attendee|author)\b/;
+const its = (type: string) => (PERSONAL.test(type) ? "their" : "its");
+const joined = (...parts: string[]) => parts.filter((p) => p !== "").join(" ");
+const the = (labels: readonly string[]) => `the ${listed(labels)}`;
+
+/** The entity that a step is about, in the user's words. */
+function subject(d: Draft, step: number): string {
+  const s = d.steps[step]!;
+  const target = s.offer.op.target;
+  const own = target
+    ? mention(s.offer.type, target.key, s.args[target.param] as Json, d.rng)
+    : `the ${humanise(s.offer.type)}`;
+  return joined(own, s.owners);
+}
+
+/** "with name "X" and status active". */
+function withValues(d: Draft, step: number): string {
+  const s = d.steps[step]!;
+  if (!s.stated.length) return "";
+  const parts = s.stated.map((v) =>
+    v.label === "name" || v.label === "title" ? `${v.label} ${spoken(v.value)}` : `${v.label} ${spoken(v.value)}`,
+  );
+  return `with ${listed(parts)}`;
+}
+
+/** Reads one entity by its identifier. */
+export function readOne(d: Draft, s: Surface, most = 3): Piece {
+  const offer = pick(d, s.gets);
+  const step = d.take(offer);
+  const E = subject(d, step);
+  const labels = d.ask(step, d.entityPointer(step), d.rng.int(1, most), E).map((a) => a.label);
+  const extra = withValues(d, step);
+  const of = extra ? `${E} ${extra}` : E;
+  const F = the(labels);
+  const text =
+    labels.length === 1
+      ? d.rng.pick([
+          `what's ${F} of ${of}?`,
+          `can you tell me ${F} of ${of}?`,
+          `look up ${of} and tell me ${its(offer.type)} ${labels[0]}.`,
+          `I need ${F} of ${of}.`,
+          `please check ${F} of ${of}.`,
+        ])
+      : d.rng.pick([
+          `look up ${of} and give me ${its(offer.type)} ${listed(labels)}.`,
+          `I need ${F} of ${of}.`,
+          `what are ${F} of ${of}?`,
+          `can you check ${of} and tell me ${its(offer.type)} ${listed(labels)}?`,
+        ]);
+  return { text, brand: brand(offer.tool) };
+}
+
+/** Items of a list that was read, with the number of the entity that each shows. */
+function items(d: Draft, step: number): { pointer: string; index: number; item: Json }[] {
+  const s = d.steps[step]!;
+  const base = d.entityPointer(step);
+  const list = at(s.body, base);
+  if (!Array.isArray(list)) return stop("no list");
+  const type = d.population(s.offer.tool).type(s.offer.type);
+  const name = type.idField ? type.fields.get(type.idField)?.name : undefined;
+  if (!name) return stop("list shows no identifiers");
+  return list.flatMap((item, i) => {
+    const id = item && typeof item === "object" && !Array.isArray(item) ? (item[name] as Json | undefined) : undefined;
+    const index = id === undefined ? null : d.entityOf(s.offer.tool, s.offer.type, id);
+    return index === null ? [] : [{ pointer: `${base}/${i}`, index, item: item as Json }];
+  });
+}
+
+/** Lists a collection and asks for one field of every item. */
+export function readAll(
+  d: Draft,
+  s: Surface,
+  given: { known?: Known; of?: string } = {},
+  offers: readonly Offer[] = s.lists,
+): Piece & { noun: string } {
+  const offer = pick(
+    d,
+    offers.filter((o) => o.op.scope.length > 0 || given.known === undefined),
+  );
+  const step = d.take(offer, {
+    ...(given.known ? { known: given.known } : {}),
+    optional: given.known ? 0 : Number(d.rng.chance(0.15)),
+  });
+  const list = at(d.steps[step]!.body, d.entityPointer(step));
+  if (!Array.isArray(list) || list.length < 2 || list.length > 5) return stop("too few or too many");
+  const fields = d
+    .fields(step, `${d.entityPointer(step)}/0`)
+    .filter((f) =>
+      /^(name|title|person|email|username|status|amount|date|datetime|code|city|phone|company)$/.test(f.cls),
+    );
+  const label = pick(d, fields.slice(0, 4)).label;
+  const name = fields.find((f) => f.label === label)!.name;
+  const others = d.steps.map((_, i) => i).filter((i) => i !== step);
+  const owner = given.of ?? d.steps[step]!.owners;
+  list.forEach((item, i) => {
+    const value =
+      item && typeof item === "object" && !Array.isArray(item) ? (item[name] as Json | undefined) : undefined;
+    if (value === undefined || value === null || value === "" || !d.isNews(value, others))
+      return stop("a value that says nothing new");
+    d.asked.push({
+      step,
+      pointer: `${d.entityPointer(step)}/${i}/${name.replace(/~/g, "~0").replace(/\//g, "~1")}`,
+      label,
+      long: `${label} of ${humanise(offer.type)} ${i + 1}`,
+      value,
+    });
+  });
+  const nouns = several(offer.type);
+  const values = withValues(d, step);
+  const which = joined(nouns, owner, values);
+  const text = d.rng.pick([
+    `list the ${pluralPhrase(label)} of all ${which}.`,
+    `which ${nouns} are there ${joined(owner, values)}? I want their ${pluralPhrase(label)}.`.replace(
+      "there ?",
+      "there?",
+    ),
+    `give me the ${label} of every one of the ${which}.`,
+    `I need the ${pluralPhrase(label)} of the ${which}.`,
+  ]);
+  return { text, brand: brand(offer.tool), noun: nouns };
+}
+
+/** Lists a collection to find the one that the user knows by name. */
+function find(d: Draft, list: Offer, exclude: readonly number[] = []): { step: number; index: number; E: string } {
+  const step = d.take(list);
+  const all = items(d, step);
+  const candidates = all.flatMap((x) => {
+    if (exclude.includes(x.index)) return [];
+    const names = d
+      .fields(step, x.pointer)
+      .filter(
+        (f) =>
+          f.cls === "name" ||
+          f.cls === "title" ||
+          f.cls === "person" ||
+          f.cls === "email" ||
+          f.cls === "username" ||
+          f.cls === "company",
+      );
+    const f = names[0];
+    if (!f || typeof f.value !== "string" || /["\n]/.test(f.value)) return [];
+    const same = all.filter((y) => y !== x && sameValue((y.item as Record<string, Json>)[f.name] ?? null, f.value));
+    return same.length || d.told.some((t) => sameValue(t, f.value)) ? [] : [{ ...x, f }];
+  });
+  const hit = pick(d, candidates);
+  const noun = humanise(list.type);
+  const value = String(hit.f.value);
+  const called =
+    hit.f.cls === "email"
+      ? `the ${noun} with the email address ${value}`
+      : hit.f.cls === "username"
+        ? `the ${noun} with the username ${value}`
+        : /^(name|title|display name|full name)$/.test(hit.f.label)
+          ? d.rng.pick([`the ${noun} called "${value}"`, `the ${noun} named "${value}"`, `the "${value}" ${noun}`])
+          : `the ${noun} whose ${hit.f.label} is "${value}"`;
+  d.told.push(value);
+  return { step, index: hit.index, E: joined(called, d.steps[step]!.owners) };
+}
+
+const sameOwners = (a: Offer, b: Offer) =>
+  a.op.scope.every((s) => s.type === b.type || b.op.scope.some((x) => x.type === s.type));
+/** Entities that a step's own arguments name, so that a later call means the same ones. */
+function context(d: Draft, step: number, type: string, index: number): Known {
+  const s = d.steps[step]!;
+  const known: Known = new Map([[type, { index, step }]]);
+  for (const r of s.offer.op.scope) {
+    const owner = d.population(s.offer.tool).find(r.type, r.key, s.args[r.param] as string | number);
+    const from = s.sources[r.param];
+    if (owner !== null) known.set(r.type, { index: owner, step: from?.from === "step" ? from.step : null });
+  }
+  return known;
+}
+
+/** Finds an entity by name, then reads what only its own page shows. */
+export function findAndRead(d: Draft, s: Surface): Piece {
+  const pairs = s.lists.flatMap((l) =>
+    s.gets.filter((g) => g.type === l.type && sameOwners(g, l)).map((g) => [l, g] as const),
+  );
+  const [list, get] = pick(d, pairs);
+  const found = find(d, list);
+  const step = d.take(get, { known: context(d, found.step, list.type, found.index) });
+  const labels = d.ask(step, d.entityPointer(step), d.rng.int(1, 3), found.E).map((a) => a.label);
+  const text = d.rng.pick([
+    `find ${found.E} and tell me ${its(list.type)} ${listed(labels)}.`,
+    `I'm looking for ${found.E}. What ${labels.length > 1 ? "are" : "is"} ${its(list.type)} ${listed(labels)}?`,
+    `what ${labels.length > 1 ? "are" : "is"} ${the(labels)} of ${found.E}?`,
+    `I need ${the(labels)} of ${found.E}; I don't have the ID.`,
+  ]);
+  return { text, brand: brand(get.tool) };
+}
+
+/** Reads an entity, then the one that it points at. */
+export function follow(d: Draft, s: Surface): Piece {
+  const from = pick(
+    d,
+    d.rng.shuffle(s.gets).filter((g) => links(d.catalog, s, g).length),
+  );
+  const link = pick(d, links(d.catalog, s, from));
+  const a = d.take(from);
+  const E = subject(d, a);
+  const { piece } = followLink(d, a, link, E);
+  const own = d.rng.chance(0.35) ? tryAsk(d, a, E) : null;
+  return own
+    ? {
+        ...piece,
+        text: `${piece.text.replace(/[.?]$/, "")}, and what's ${the(own)} of the ${humanise(from.type)} itself?`,
+      }
+    : piece;
+}
+
+function tryAsk(d: Draft, step: number, E: string): string[] | null {
+  const good = d.fields(step, d.entityPointer(step)).some(
+    (f) =>
+      f.cls !== "id" &&
+      d.isNews(
+        f.value,
+        d.steps.map((_, i) => i).filter((i) => i !== step),
+      ),
+  );
+  return good ? d.ask(step, d.entityPointer(step), 1, E).map((x) => x.label) : null;
+}
+
+function followLink(
+  d: Draft,
+  a: number,
+  link: { field: string; role: string; to: Offer },
+  E: string,
+): { step: number; piece: Piece } {
+  const pointer = `${d.entityPointer(a)}/${link.field}`;
+  const value = at(d.steps[a]!.body, pointer);
+  if (value === undefined || value === null || d.told.some((t) => sameValue(t, value)))
+    return stop("the link is not shown");
+  const index = d.entityOf(link.to.tool, link.to.type, value);
+  if (index === null) return stop("the link leads nowhere");
+  const known = context(d, a, d.steps[a]!.offer.type, d.steps[a]!.index ?? 0);
+  known.set(link.to.type, { index, step: a });
+  const step = d.take(link.to, { known });
+  const role = humanise(link.role);
+  const labels = d.ask(step, d.entityPointer(step), d.rng.int(1, 2), `the ${role}`).map((x) => x.label);
+  const text = d.rng.pick([
+    `what ${labels.length > 1 ? "are" : "is"} ${the(labels)} of the ${role} of ${E}?`,
+    `look up ${E} and tell me ${the(labels)} of its ${role}.`,
+    `I need ${the(labels)} of the ${role} that ${E} refers to.`,
+  ]);
+  return { step, piece: { text, brand: brand(link.to.tool) } };
+}
+
+/** Creates something. */
+export function make(d: Draft, s: Surface): Piece {
+  const offer = pick(d, s.creates);
+  const step = d.take(offer, { optional: d.rng.int(1, 2) });
+  const st = d.steps[step]!;
+  if (!st.stated.length) return stop("a create without any value");
+  const tail = newId(d, step);
+  const text = d.rng.pick([
+    `create ${joined(one(offer.type), st.owners, withValues(d, step))}.${tail}`,
+    `please add ${joined(one(offer.type), st.owners, withValues(d, step))}.${tail}`,
+    `I'd like a new ${joined(humanise(offer.type), st.owners, withValues(d, step))}.${tail}`,
+    `set up ${joined(one(offer.type), st.owners, withValues(d, step))}.${tail}`,
+  ]);
+  return { text, brand: brand(offer.tool) };
+}
+
+/** Asks for the identifier of what was made, where the response shows it. */
+function newId(d: Draft, step: number): string {
+  const s = d.steps[step]!;
+  const type = d.population(s.offer.tool).type(s.offer.type);
+  const name = type.idField ? type.fields.get(type.idField)?.name : undefined;
+  const pointer = `${d.entityPointer(step)}/${name}`;
+  const value = name ? at(s.body, pointer) : undefined;
+  if (
+    value === undefined ||
+    value === null ||
+    typeof value === "object" ||
+    !d.isNews(
+      value,
+      d.steps.map((_, i) => i).filter((i) => i !== step),
+    )
+  )
+    return "";
+  d.asked.push({ step, pointer, label: "ID", long: `ID of the new ${humanise(s.offer.type)}`, value });
+  return d.rng.pick([
+    ` Tell me the ID of the new ${humanise(s.offer.type)}.`,
+    ` I'll need its ID afterwards.`,
+    ` What ID did it get?`,
+  ]);
+}
+
+/** Changes or deletes something that the user can name. */
+export function change(d: Draft, s: Surface): Piece {
+  const offer = pick(d, [...s.updates, ...s.updates, ...s.deletes]);
+  const step = d.take(offer, { optional: offer.op.kind === "update" ? d.rng.int(1, 2) : 0 });
+  return { text: changeText(d, step, subject(d, step)), brand: brand(offer.tool) };
+}
+
+function changeText(d: Draft, step: number, E: string): string {
+  const st = d.steps[step]!;
+  if (st.offer.op.kind === "delete")
+    return d.rng.pick([`delete ${E}.`, `please remove ${E}.`, `${E} is no longer needed; delete it.`]);
+  if (!st.stated.length) return stop("an update without any value");
+  const sets = listed(st.stated.map((v) => `the ${v.label} to ${spoken(v.value)}`));
+  return d.rng.pick([
+    `change ${sets.replace(/^the (.+?) to /, `the $1 of ${E} to `)}.`,
+    `update ${E}: set ${sets}.`,
+    `for ${E}, please set ${sets}.`,
+  ]);
+}
+
+/** Finds an entity by name and changes or deletes it. */
+export function findAndChange(d: Draft, s: Surface): Piece {
+  const pairs = s.lists.flatMap((l) =>
+    [...s.updates, ...s.deletes].filter((g) => g.type === l.type && sameOwners(g, l)).map((g) => [l, g] as const),
+  );
+  const [list, offer] = pick(d, pairs);
+  const found = find(d, list);
+  const step = d.take(offer, {
+    known: context(d, found.step, list.type, found.index),
+    optional: offer.op.kind === "update" ? d.rng.int(1, 2) : 0,
+  });
+  return { text: changeText(d, step, found.E), brand: brand(offer.tool) };
+}
+
+/** Operations that take place under an entity of a type. */
+const under = (offers: readonly Offer[], type: string) => offers.filter((o) => o.op.scope.at(-1)?.type === type);
+
+/** Finds an entity by name, then asks several things of it at once: its page, and what belongs to it. */
+export function fanOut(d: Draft, s: Surface, width: number): Piece {
+  const lists = s.lists.filter((l) => s.gets.some((g) => g.type === l.type) || under(s.lists, l.type).length);
+  const list = pick(d, lists);
+  const own = s.gets.filter((g) => g.type === list.type && sameOwners(g, list));
+  const below = d.rng.shuffle(under(s.lists, list.type).filter((o) => sameOwners(o, list)));
+  const consumers = [
+    ...own.slice(0, 1),
+    ...below.filter((o, i) => below.findIndex((x) => x.type === o.type) === i),
+  ].slice(0, width);
+  if (consumers.length < 2) return stop("nothing to fan out to");
+  const found = find(d, list);
+  const known = context(d, found.step, list.type, found.index);
+  const parts: string[] = [];
+  for (const c of consumers) {
+    if (c.type === list.type) {
+      const step = d.take(c, { known });
+      parts.push(
+        `${its(list.type)} ${listed(d.ask(step, d.entityPointer(step), d.rng.int(1, 2), found.E).map((a) => a.label))}`,
+      );
+    } else {
+      const before = d.asked.length;
+      const piece = readAll(d, s, { known, of: "" }, [c]);
+      parts.push(`the ${pluralPhrase(d.asked[before]!.label)} of ${its(list.type)} ${piece.noun}`);
+    }
+  }
+  const text = d.rng.pick([
+    `find ${found.E} and tell me ${listed(parts)}.`,
+    `I need a few things about ${found.E}: ${listed(parts)}.`,
+    `for ${found.E}, give me ${listed(parts)}.`,
+  ]);
+  return { text, brand: brand(list.tool) };
+}
+
+/** Reads every item of a list on its own page. */
+export function forEach(d: Draft, s: Surface, most: number): Piece {
+  const pairs = s.lists.flatMap((l) =>
+    s.gets.filter((g) => g.type === l.type && sameOwners(g, l)).map((g) => [l, g] as const),
+  );
+  const [list, get] = pick(d, pairs);
+  const first = d.take(list);
+  const all = items(d, first);
+  const whole = at(d.steps[first]!.body, d.entityPointer(first));
+  if (all.length < 2 || all.length > most || !Array.isArray(whole) || whole.length !== all.length)
+    return stop("too few or too many");
+  let label = "";
+  for (const x of all) {
+    const step = d.take(get, { known: context(d, first, list.type, x.index) });
+    const [a] = d.ask(
+      step,
+      d.entityPointer(step),
+      1,
+      `${humanise(list.type)} ${spoken(d.steps[step]!.args[get.op.target!.param] as Json)}`,
+      label ? new RegExp(`^${label}$`) : undefined,
+    );
+    if (label && a?.label !== label) return stop("no common field");
+    label = a?.label ?? "";
+  }
+  const owners = d.steps[first]!.owners;
+  const noun = humanise(list.type);
+  return {
+    text: d.rng.pick([
+      `for each ${joined(noun, owners)}, tell me the ${label}.`,
+      `go through all ${joined(several(list.type), owners)} and give me the ${label} of each one.`,
+      `I want the ${label} of every ${joined(noun, owners)}.`,
+    ]),
+    brand: brand(get.tool),
+  };
+}
+
+/** Creates something, then something else inside it. */
+export function makeInside(d: Draft, s: Surface): Piece {
+  const pairs = s.creates.flatMap((a) =>
+    under(s.creates, a.type)
+      .filter((b) => b.type !== a.type && sameOwners(b, a))
+      .map((b) => [a, b] as const),
+  );
+  const [outer, inner] = pick(d, pairs);
+  const a = d.take(outer, { optional: d.rng.int(1, 2) });
+  const index = createdIndex(d, a);
+  const b = d.take(inner, { known: new Map([...context(d, a, outer.type, index)]), optional: d.rng.int(1, 2) });
+  if (!d.steps[a]!.stated.length || !d.steps[b]!.stated.length) return stop("a create without any value");
+  const text = `create ${joined(one(outer.type), d.steps[a]!.owners, withValues(d, a))}, ${d.rng.pick(["and then add", "then add", "and once it exists, add"])} ${joined(one(inner.type), "to it", withValues(d, b))}.${newId(d, b)}`;
+  return { text, brand: brand(outer.tool) };
+}
+
+/** Entities made in a draft are known by the step that made them. */
+function createdIndex(d: Draft, step: number): number {
+  if (d.steps[step]!.offer.op.kind !== "create") return stop("not a create");
+  return 1_000_000;
+}
+
+/** Classes whose values make sense in another system. */
+const CARRIED = new Set<FieldClass>(
+  "email phone company city country country_code currency date first_name last_name person username street postcode url hostname title name code".split(
+    " ",
+  ) as FieldClass[],
+);
+
+/** Parameters of a create that could take a value of a class. */
+function takers(offer: Offer, cls: FieldClass, value: Json): { param: string; label: string }[] {
+  const out: { param: string; label: string }[] = [];
+  for (const [param, raw] of Object.entries(offer.tool.parameters.properties)) {
+    const s = clean(raw);
+    if (
+      offer.tool.places[param] === "header" ||
+      s.type !== "string" ||
+      s.enum ||
+      offer.op.scope.some((r) => r.param === param) ||
+      offer.op.refs.some((r) => r.param === param)
+    )
+      continue;
+    if (fieldClass(param, s) !== cls || coerce(value, s) === undefined) continue;
+    const label = argumentLabel(param, s, value, `${offer.tool.description} ${offer.type}`);
+    if (label) out.push({ param, label });
+  }
+  return out;
+}
+
+/** A place in a response whose value can be carried on. */
+interface Carry {
+  step: number;
+  pointer: string;
+  value: Json;
+  label: string;
+  cls: FieldClass;
+  E: string;
+}
+function carries(d: Draft, step: number, pointer: string, E: string): Carry[] {
+  const others = d.steps.map((_, i) => i).filter((i) => i !== step);
+  return d
+    .fields(step, pointer)
+    .filter((f) => CARRIED.has(f.cls) && typeof f.value === "string" && d.isNews(f.value, others))
+    .map((f) => ({ step, pointer: f.pointer, value: f.value, label: f.label, cls: f.cls, E }));
+}
+
+/** Creates something elsewhere from what earlier steps gave: one value of each group. */
+function makeFrom(
+  d: Draft,
+  groups: readonly Carry[][],
+  target: Surface,
+): { step: number; used: { c: Carry; label: string }[]; offer: Offer } {
+  for (const offer of d.rng.shuffle(target.creates)) {
+    const taken = new Set<string>();
+    const used: { c: Carry; label: string; param: string }[] = [];
+    for (const group of groups) {
+      const options = d.rng.shuffle(group).flatMap((c) =>
+        takers(offer, c.cls, c.value)
+          .filter((t) => !taken.has(t.param))
+          .map((t) => ({ c, ...t })),
+      );
+      // A name is carried only into a field of that very name: a customer's name is no project's title.
+      const hit = options.find(
+        (o) =>
+          (o.c.cls !== "name" && o.c.cls !== "title" && o.c.cls !== "code" && o.c.cls !== "url") ||
+          o.c.label === o.label,
+      );
+      if (!hit) break;
+      taken.add(hit.param);
+      used.push(hit);
+    }
+    if (used.length !== groups.length) continue;
+    const carried = new Map(
+      used.map((u) => [u.param, { step: u.c.step, pointer: u.c.pointer, value: u.c.value }] as const),
+    );
+    const step = d.take(offer, { carried, optional: d.rng.int(0, 1) });
+    return { step, used, offer };
+  }
+  return stop("nothing can be made from this");
+}
+
+const inBrand = (own: string, other: string) => (own === other ? "" : ` in ${other}`);
+
+/** Reads one entity and creates another with a value of it. */
+export function carryOver(d: Draft, from: Surface, to: Surface): Piece {
+  const offer = pick(d, from.gets);
+  const a = d.take(offer);
+  const E = subject(d, a);
+  const m = makeFrom(d, [carries(d, a, d.entityPointer(a), E)], to);
+  const own = brand(offer.tool);
+  const label = m.used[0]!.c.label;
+  const start = d.rng.pick([
+    `look up the ${label} of ${E}, then create`,
+    `check the ${label} of ${E} and then create`,
+    `get the ${label} of ${E} and use it to create`,
+  ]);
+  const st = d.steps[m.step]!;
+  const as = m.used[0]!.label === label ? `that ${label}` : `it as the ${m.used[0]!.label}`;
+  const rest = st.stated.map((v) => `${v.label} ${spoken(v.value)}`);
+  return {
+    text: `${start}${inBrand(own, brand(m.offer.tool))} ${joined(one(m.offer.type), st.owners)} with ${listed([as, ...rest])}.${newId(d, m.step)}`,
+    brand: own,
+  };
+}
+
+/** Reads two entities and creates a third from a value of each. */
+export function fanIn(d: Draft, from: Surface, also: Surface, to: Surface): Piece {
+  const a = d.take(pick(d, from.gets));
+  const A = subject(d, a);
+  const b = d.take(
+    pick(
+      d,
+      also.gets.filter((g) => g.tool.name !== d.steps[a]!.offer.tool.name || g.op.target !== null),
+    ),
+  );
+  const B = subject(d, b);
+  if (A === B) return stop("twice the same");
+  const m = makeFrom(d, [carries(d, a, d.entityPointer(a), A), carries(d, b, d.entityPointer(b), B)], to);
+  const [x, y] = m.used;
+  const own = brand(d.steps[a]!.offer.tool);
+  const where = brand(d.steps[b]!.offer.tool);
+  const text = `take the ${x!.c.label} of ${A} and the ${y!.c.label} of ${B}${inBrand(own, where)}, and create${inBrand(own, brand(m.offer.tool))} ${joined(one(m.offer.type), d.steps[m.step]!.owners)} with the first as its ${x!.label} and the second as its ${y!.label}${d.steps[m.step]!.stated.length ? `, and with ${listed(d.steps[m.step]!.stated.map((v) => `${v.label} ${spoken(v.value)}`))}` : ""}.${newId(d, m.step)}`;
+  return { text, brand: own };
+}
+
+/** Finds an entity by name, reads two things about it side by side, and creates something from both. */
+export function diamond(d: Draft, s: Surface, to: Surface): Piece {
+  const list = pick(
+    d,
+    s.lists.filter((l) => s.gets.some((g) => g.type === l.type && sameOwners(g, l))),
+  );
+  const found = find(d, list);
+  const known = context(d, found.step, list.type, found.index);
+  const get = pick(
+    d,
+    s.gets.filter((g) => g.type === list.type && sameOwners(g, list)),
+  );
+  const a = d.take(get, { known });
+  // The other side: something that belongs to it, or that its entry in the list points at.
+  const below = under(s.lists, list.type).filter((o) => sameOwners(o, list));
+  const child = pick(d, below);
+  const b = d.take(child, { known });
+  const kids = at(d.steps[b]!.body, d.entityPointer(b));
+  if (!Array.isArray(kids) || kids.length < 1) return stop("no children");
+  const which = d.rng.chance(0.7) ? 0 : kids.length - 1;
+  const C = `the ${which === 0 ? "first" : "last"} of its ${several(child.type)}`;
+  const m = makeFrom(
+    d,
+    [carries(d, a, d.entityPointer(a), found.E), carries(d, b, `${d.entityPointer(b)}/${which}`, C)],
+    to,
+  );
+  const [x, y] = m.used;
+  const own = brand(list.tool);
+  const text = `find ${found.E}. Create${inBrand(own, brand(m.offer.tool))} ${joined(one(m.offer.type), d.steps[m.step]!.owners)} whose ${x!.label} is its ${x!.c.label} and whose ${y!.label} is the ${y!.c.label} of ${C}${d.steps[m.step]!.stated.length ? `, with ${listed(d.steps[m.step]!.stated.map((v) => `${v.label} ${spoken(v.value)}`))}` : ""}.${newId(d, m.step)}`;
+  return { text, brand: own };
+}

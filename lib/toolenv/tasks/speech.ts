@@ -1,0 +1,179 @@
+/** English for what the environment knows: services, entities, fields and values, as a person would put them. */
+import type { Json, JsonSchema, Tool } from "../../catalog/types.ts";
+import { isOrdinary } from "../compare.ts";
+import { type FieldClass, fieldClass } from "../fields.ts";
+import type { Rng } from "../hash.ts";
+import { capital, humanise, pluralPhrase, singular, splitWords, withArticle } from "../words.ts";
+
+const CASED: Record<string, string> = Object.fromEntries(
+  "GitHub GitLab YouTube PayPal LinkedIn DocuSign SendGrid Twilio Stripe Xero Zoom Vimeo Linode DigitalOcean BigCommerce WordPress HubSpot Mailchimp OpenAI Avaza Telnyx Bunq Adyen Zuora Magento Loket Visma Mist Plaid Slack Spotify Trello Asana Netlify Vercel Box Dropbox Figma Notion Jira eBay BrowserStack CircleCI TravisCI PagerDuty WhatsApp VTEX IBKR XKCD NASA BBC BritBox ClickMeter ClickSend CallFire AppVeyor Zendesk CloudFlare Squareup NetBox Rubrik Bitbucket Discourse DeepL"
+    .split(" ")
+    .map((n) => [n.toLowerCase(), n]),
+);
+const FAMILIES: Record<string, string> = {
+  "googleapis.com": "Google",
+  "amazonaws.com": "AWS",
+  "azure.com": "Azure",
+  "microsoft.com": "Microsoft",
+};
+
+const cased = (word: string): string => CASED[word] ?? (word.length <= 3 ? word.toUpperCase() : capital(word));
+
+/** The service's name: "Xero", "Google Calendar", "AWS CodeDeploy". */
+export function brand(tool: Tool): string {
+  const family = FAMILIES[tool.provider];
+  const label = tool.provider.replace(/^(www|api)\./, "").split(".")[0] ?? tool.provider;
+  const base = family ?? label.split(/[-_]/).map(cased).join(" ");
+  const part =
+    tool.api
+      .slice(tool.provider.length)
+      .replace(/^[/:]+/, "")
+      .split("/")[0] ?? "";
+  const known = new Set(base.toLowerCase().split(" "));
+  const words = splitWords(part.replace(/^(azsadmin|twilio|azure|github|api\.github)[-_.]?/i, "")).filter(
+    (w) =>
+      !known.has(w) &&
+      !/^(v?\d+|v|api|com|rest|service|services|net|client|management|admin|arm|open|public|the)$/.test(w) &&
+      w !== label.toLowerCase(),
+  );
+  if (!words.length || words.length > 3) return base;
+  return `${base} ${words.map(cased).join(" ")}`;
+}
+
+/** Whether every word can be read by people: ordinary English, or a word of the given text. */
+export function readable(phrase: string, near: string): boolean {
+  const words = splitWords(phrase);
+  if (!words.length || words.length > 4) return false;
+  const around = new Set(splitWords(near.replace(/[^A-Za-z0-9 ]/g, " ")).flatMap((w) => [w, singular(w)]));
+  return words.every(
+    (w) => w.length > 1 && !/\d/.test(w) && (isOrdinary(w) || around.has(w) || around.has(singular(w)) || SHORT.has(w)),
+  );
+}
+const SHORT = new Set(
+  "id url sku vat iban bic ip vm dns sms isbn ean upc iso crm api ui pdf zip tax app repo org email username".split(
+    " ",
+  ),
+);
+
+/** Classes of response fields that people ask for. */
+const ASKED = new Set<FieldClass>(
+  "email phone first_name last_name person username company job city region postcode country country_code currency amount percent count rating year date datetime status name title version code street hostname ip duration".split(
+    " ",
+  ) as FieldClass[],
+);
+
+/** A response field as the object of "tell me …", or null where nobody would ask for it. */
+export function factLabel(name: string, schema: JsonSchema, value: Json, near: string): string | null {
+  if (value === null || typeof value === "object" || typeof value === "boolean" || value === "") return null;
+  const cls = fieldClass(name, schema);
+  if (!ASKED.has(cls) && !(cls === "category" && schema.enum)) return null;
+  if (typeof value === "number" && (cls === "datetime" || cls === "duration" || cls === "code")) return null;
+  if (typeof value === "string" && (value.length > 60 || (value.length < 2 && !schema.enum))) return null;
+  // A bare number as a status or a name says nothing.
+  if (
+    (cls === "status" || cls === "category" || cls === "name" || cls === "title" || cls === "version") &&
+    typeof value === "number"
+  )
+    return null;
+  const words = splitWords(name).filter((w, i, all) => w !== all[i - 1]);
+  if (!readable(words.join(" "), near)) return null;
+  if (cls === "datetime" || cls === "date") return momentLabel(words, cls);
+  if (
+    words.length === 1 &&
+    /^(value|total|count|number|code|key|type|kind|state|no|ref|reference|size|rate)$/.test(words[0] as string) &&
+    cls !== "status"
+  )
+    return words[0] === "type" || words[0] === "state" ? words[0] : null;
+  const phrase = humanise(words.join(" "));
+  if (cls === "email") return words.length === 1 ? "email address" : phrase;
+  if (cls === "phone" && words.length === 1) return "phone number";
+  if (cls === "count" && /s$/.test(words.at(-1) ?? "") && !/count|quantity/.test(phrase))
+    return `number of ${phrase.replace(/^(num|number|no|total|n) (of )?/, "")}`;
+  if (cls === "duration" || (cls === "count" && /^\d/.test(phrase))) return null;
+  return phrase;
+}
+
+function momentLabel(words: readonly string[], cls: FieldClass): string | null {
+  const w = words.filter((x) => !/^(at|on|date|time|timestamp|datetime|utc|ts|dt)$/.test(x));
+  const core = w.join(" ");
+  if (/^creat(ed|ion)?$/.test(core) || core === "inserted") return "creation date";
+  if (/^(last )?(updat(ed|e)?|modif(ied|y|ication)?|chang(ed|e)|edited)$/.test(core)) return "date of the last update";
+  if (core === "") return words.includes("date") ? "date" : null;
+  const last = words.at(-1) ?? "";
+  if (/^(at|on)$/.test(last))
+    return /ed$|sent$|due$|begun$/.test(core)
+      ? `date it was ${core}`.replace("it was due", "it is due")
+      : `${humanise(core)} date`;
+  if (last === "date" || last === "time")
+    return `${humanise(core)} ${last === "time" && cls === "datetime" ? "time" : last}`;
+  return cls === "date" || /(birthday|deadline|start|end|due|expiration|expiry)/.test(core)
+    ? core === "birthday"
+      ? core
+      : `${humanise(core)} date`
+    : null;
+}
+
+/** Classes of arguments that a person can state. */
+const STATED = new Set<FieldClass>(
+  "email phone first_name last_name person username company job street city region postcode country country_code currency amount percent count rating year date datetime status name title text version code category tag timezone language locale url color hostname duration".split(
+    " ",
+  ) as FieldClass[],
+);
+
+/** The words for an argument of a create, an update or a filter; null where a person would not state it. */
+export function argumentLabel(name: string, schema: JsonSchema, value: Json, near: string): string | null {
+  const cls = fieldClass(name, schema);
+  if (typeof value === "object" || value === "") return null;
+  if (typeof value === "string" && value.length > 70) return null;
+  if (cls === "flag" || (!STATED.has(cls) && !schema.enum && !(typeof value === "number" && cls === "other")))
+    return null;
+  if (typeof value === "number" && (cls === "datetime" || cls === "id")) return null;
+  const words = splitWords(name).filter((w, i, all) => w !== all[i - 1]);
+  if (!readable(words.join(" "), `${near} ${schema.description ?? ""}`)) return null;
+  const last = words.at(-1);
+  if (cls === "datetime" && (last === "at" || last === "on")) return `${humanise(words.slice(0, -1).join(" "))} date`;
+  if (
+    words.length === 1 &&
+    /^(value|key|kind|data|body|action|object|format|version|mode|scope|source|method|op|operation|from|to|by|in)$/.test(
+      words[0] as string,
+    )
+  )
+    return null;
+  return humanise(words.join(" "));
+}
+
+/** A value in a sentence: words in quotation marks, codes, numbers, addresses and dates bare. */
+export function spoken(value: Json): string {
+  if (typeof value !== "string") return String(value);
+  return /^[\w.@:/+#-]+$/.test(value) && (/[\d@/]/.test(value) || /^[A-Z_]+$/.test(value)) ? value : `"${value}"`;
+}
+
+const IN =
+  /\b(account|organi[sz]ation|org|workspace|team|project|group|folder|board|list|site|space|library|catalog|catalogue|store|shop|category|collection|league|region|zone|location|company|tenant|department|calendar|environment|channel|room|database|cluster|network|vault|registry|repository|repo|app|application|namespace|drive|course|class|section|portfolio|playlist|album|notebook|vpc|queue|resource group|subscription|warehouse|domain|network|realm|server|instance|area|city|country|offering)\b/;
+const FOR =
+  /\b(user|customer|contact|member|person|employee|patient|client|player|student|agent|owner|supplier|vendor|candidate|subscriber|worker|driver|profile|username)\b/;
+
+/** The preposition between a thing and its owner: "tasks in project 4", "orders for customer 7", "comments of post 2". */
+export function belonging(ownerType: string): string {
+  return IN.test(ownerType) ? "in" : FOR.test(ownerType) ? "for" : "of";
+}
+
+/** How a person points at an entity by a key: "invoice INV-5", "the app called "web"". */
+export function mention(type: string, keyField: string, value: Json, rng: Rng): string {
+  const noun = humanise(type);
+  if (keyField === "" || /id$|uuid|guid|sid|key|number|code/.test(keyField)) {
+    const text = String(value);
+    // An identifier that reads like a name is quoted as one.
+    if (/\s/.test(text)) return rng.pick([`the ${noun} "${text}"`, `the ${noun} called "${text}"`]);
+    return rng.pick([`${noun} ${text}`, `the ${noun} with ID ${text}`, `${noun} ${text}`]);
+  }
+  if (keyField.includes("email")) return `the ${noun} with the email address ${value}`;
+  return rng.pick([
+    `the ${noun} called ${spoken(value)}`,
+    `the ${noun} named ${spoken(value)}`,
+    `the ${noun} ${spoken(value)}`,
+  ]);
+}
+
+export const several = (type: string): string => pluralPhrase(humanise(type));
+export const one = (type: string): string => withArticle(humanise(type));

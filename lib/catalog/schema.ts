@@ -22,6 +22,7 @@ export const RESPONSE_LIMITS: SchemaLimits = { depth: 3, width: [30, 30, 12, 8],
 
 const MAX_ENUM = 64;
 const MAX_HOPS = 40;
+const MAX_PARTS = 1000;
 
 export type Raw = Record<string, unknown>;
 
@@ -87,6 +88,8 @@ interface Walk {
   /** "request" drops read-only properties, "response" write-only ones. */
   mode: "request" | "response";
   left: number;
+  /** Parts of allOf, anyOf and oneOf that may still be read. */
+  parts: number;
   stack: string[];
   onProblem?: (field: string, reason: string) => void;
 }
@@ -148,7 +151,7 @@ export function normaliseSchema(
   limits: SchemaLimits = mode === "request" ? PARAMETER_LIMITS : RESPONSE_LIMITS,
   onProblem?: (field: string, reason: string) => void,
 ): JsonSchema {
-  return walk(raw, 0, 0, { resolver, limits, mode, left: limits.nodes, stack: [], onProblem }, "");
+  return walk(raw, 0, 0, { resolver, limits, mode, left: limits.nodes, parts: MAX_PARTS, stack: [], onProblem }, "");
 }
 
 function walk(raw: unknown, depth: number, hops: number, w: Walk, at: string): JsonSchema {
@@ -197,7 +200,7 @@ function merged(raw: Raw, w: Walk, hops: number): Raw {
   const all = own(raw, "allOf");
   const any = own(raw, "oneOf") ?? own(raw, "anyOf");
   if (!Array.isArray(all) && !Array.isArray(any)) return raw;
-  if (hops > MAX_HOPS) return raw;
+  if (hops > MAX_HOPS || w.parts <= 0) return raw;
   let out: Raw = raw;
   const parts: unknown[] = Array.isArray(all) ? all.slice(0, 20) : [];
   if (Array.isArray(any)) {
@@ -223,6 +226,7 @@ function merged(raw: Raw, w: Walk, hops: number): Raw {
     required.push(...list(p.required));
   };
   for (const part of parts) {
+    if (w.parts-- <= 0) break;
     const target = w.resolver.deref(part);
     if (!target) continue;
     const p = merged(target, w, hops + 8);

@@ -8,7 +8,7 @@ export type Channel = "trajectory" | "phase" | "format";
 export const CHANNELS: readonly Channel[] = ["trajectory", "phase", "format"];
 export type ByChannel<T> = Record<Channel, T>;
 
-export type AdvantageMethod = "gdpo" | "grpo" | "dr_grpo" | "rloo" | "reinforce_pp";
+export type AdvantageMethod = "gdpo" | "grpo" | "dr_grpo" | "rloo" | "reinforce++";
 
 export interface AdvantageOptions {
   method: AdvantageMethod;
@@ -145,7 +145,7 @@ export function diagnose(
  *
  * - gdpo: A = Σ_c w_c·A_c with A_c normalised within the group, then normalised over the batch's trajectories.
  * - grpo, dr_grpo, rloo: on the sum of the channels, within the group.
- * - reinforce_pp (Hu 2025): the sum, normalised over the whole batch.
+ * - reinforce++ (Hu 2025): the sum, normalised over the whole batch.
  */
 export function advantages(
   rewards: ByChannel<number[]>,
@@ -173,7 +173,7 @@ export function advantages(
   const values = ((): number[] => {
     switch (method) {
       case "gdpo":
-      case "reinforce_pp":
+      case "reinforce++":
         return standardise(combined, epsilon);
       case "grpo":
         return groupNormalised(combined, all, epsilon);

@@ -277,7 +277,7 @@ function check<T extends RlTask>(options: RlOptions<T>): void {
     throw new RlError(
       `RL: temperature ${options.temperature}: the training pass scores at temperature 1, so rollouts must be sampled at 1 (the paper's value).`,
     );
-  if (options.group < 2 && options.advantage !== "reinforce_pp")
+  if (options.group < 2 && options.advantage !== "reinforce++")
     throw new RlError(
       `RL: group ${options.group} with ${options.advantage}: a group of one has no baseline. Use 2 or more.`,
     );

@@ -112,7 +112,7 @@ export function readAll(
   const name = fields.find((f) => f.label === label)!.name;
   const others = d.steps.map((_, i) => i).filter((i) => i !== step);
   const owner = given.of ?? d.steps[step]!.owners;
-  list.forEach((item, i) => {
+  for (const [i, item] of list.entries()) {
     const value =
       item && typeof item === "object" && !Array.isArray(item) ? (item[name] as Json | undefined) : undefined;
     if (value === undefined || value === null || value === "" || !d.isNews(value, others))
@@ -124,7 +124,7 @@ export function readAll(
       long: `${label} of ${humanise(offer.type)} ${i + 1}`,
       value,
     });
-  });
+  }
   const nouns = several(offer.type);
   const values = withValues(d, step);
   const which = joined(nouns, owner, values);

@@ -13,7 +13,7 @@ import { z } from "zod";
 import { BYTE_LETTERS, createTokenizer, type LoadedTokenizer, spelledBytes, TokenizerError } from "./tokenizer.ts";
 
 /** The split described above. Its classes are disjoint and no merge joins two, so the merges alone give the same tokens (but for parts of non-ASCII characters). */
-const PATTERN = String.raw`[\p{L}\p{M}]+|\p{N}|[^\s\p{L}\p{M}\p{N}]+|\s+`;
+export const PATTERN = String.raw`[\p{L}\p{M}]+|\p{N}|[^\s\p{L}\p{M}\p{N}]+|\s+`;
 
 /** Qwen3's control tokens, which every vocabulary has: end of text (padding), start and end of a message. */
 export const CONTROL_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"] as const;

@@ -47,6 +47,8 @@ export interface LoadedTokenizer extends Tokenizer {
   readonly chatTemplate: string | null;
   /** The end-of-turn token's id, from eos_token. */
   readonly eosId: number | null;
+  /** The pattern that text is split by before merging; null where there is none. For export. */
+  readonly pattern: string | null;
   /** The text of each id as tokenizer.json spells it (byte-level letters), "" where an id is unused; for export. */
   readonly spellings: readonly string[];
   /** Merges in order of rank, as tokenizer.json spells them; for export. */
@@ -144,6 +146,7 @@ export function createTokenizer(
     vocabSize: spellings.length,
     specials,
     hidden,
+    pattern: splitPattern(pre_tokenizer),
     spellings,
     chatTemplate: template ?? parsedConfig.data.chat_template ?? null,
     eosId: specials.get((typeof eos === "string" ? eos : eos?.content) ?? "") ?? null,
@@ -193,6 +196,18 @@ function addedTokens(listed: AddedToken[], config: TokenizerConfig): AddedToken[
     if (token.success && !byId.has(token.data.id)) byId.set(token.data.id, token.data);
   }
   return [...byId.values()];
+}
+
+const Split = z.looseObject({ type: z.literal("Split"), pattern: z.looseObject({ Regex: z.string() }) });
+const Sequence = z.looseObject({ pretokenizers: z.array(z.unknown()) });
+
+function splitPattern(pre: unknown): string | null {
+  const sequence = Sequence.safeParse(pre);
+  for (const part of sequence.success ? sequence.data.pretokenizers : [pre]) {
+    const split = Split.safeParse(part);
+    if (split.success) return split.data.pattern.Regex;
+  }
+  return null;
 }
 
 function splitMerge(merge: string): [string, string] {

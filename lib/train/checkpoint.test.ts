@@ -14,9 +14,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { z } from "zod";
 import { writeAtomic } from "../config/atomic.ts";
+import { openCpuEngine } from "../engine/cpu/index.ts";
 import { Optimizer } from "../model/optimizer.ts";
 import { CheckpointError, Checkpoints, readTrained, writeTrained } from "./checkpoint.ts";
-import { recordedContext, singleEngine, tinyModel } from "./testdata/tiny.ts";
+import { recordedContext, tinyModel } from "./testdata/tiny.ts";
 
 const root = mkdtempSync(join(tmpdir(), "checkpoint-"));
 afterAll(() => rmSync(root, { recursive: true }));
@@ -136,7 +137,7 @@ test.skipIf(!existsSync("/dev/full"))(
 );
 
 test("weights and optimiser come back to the bit, and one changed bit is noticed", async () => {
-  const engine = singleEngine();
+  const engine = await openCpuEngine();
   const make = async (seed: number) => {
     const model = await tinyModel(engine, seed);
     return { model, tokenizer: null, optimizer: new Optimizer(engine, model.trainable()) };

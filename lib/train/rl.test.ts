@@ -3,6 +3,7 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { localPolicy } from "../agents/local.ts";
+import { openCpuEngine } from "../engine/cpu/index.ts";
 import { trainTokenizer } from "../model/bpe.ts";
 import { createGenerator } from "../model/generator.ts";
 import { Model } from "../model/model.ts";
@@ -13,13 +14,13 @@ import type { Policy, Trajectory, Turn } from "../paraact/types.ts";
 import { type RlEnvironment, type RlOptions, type RlTask, runRl } from "./rl.ts";
 import { toRollout } from "./rollouts.ts";
 import { DivergedError } from "./sft.ts";
-import { recordedContext, singleEngine, tinyConfig } from "./testdata/tiny.ts";
+import { recordedContext, tinyConfig } from "./testdata/tiny.ts";
 
 setDefaultTimeout(60_000);
 const root = mkdtempSync(join(tmpdir(), "rl-"));
 afterAll(() => rmSync(root, { recursive: true }));
 const freshDir = () => mkdtempSync(join(root, "run-"));
-const engine = singleEngine();
+const engine = await openCpuEngine();
 const tokenizer = await trainTokenizer(["say something please"], { vocabSize: 276, tags: TAG_TOKENS });
 const config = { ...tinyConfig, vocab_size: tokenizer.vocabSize, max_position_embeddings: 256 };
 

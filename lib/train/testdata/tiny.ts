@@ -2,33 +2,11 @@
 import { appendFileSync } from "node:fs";
 import { join } from "node:path";
 import { hash2 } from "../../engine/random.ts";
-import { ReferenceEngine } from "../../engine/reference/index.ts";
-import { floats } from "../../engine/reference/tensor.ts";
-import type { AdamWOptions, Engine, Tensor } from "../../engine/types.ts";
+import type { Engine } from "../../engine/types.ts";
 import { Model } from "../../model/model.ts";
 import type { ModelConfig } from "../../model/types.ts";
 import type { StageContext } from "../../runs/types.ts";
 import type { Document } from "../batch.ts";
-
-/** The reference engine, with weights and optimiser state in f32 as the real engines keep them: so that a checkpoint holds all of it. */
-export function singleEngine(): Engine {
-  const engine = new ReferenceEngine();
-  const [adamw, axpby] = [engine.adamw.bind(engine), engine.axpby.bind(engine)];
-  return Object.assign(engine, {
-    adamw(param: Tensor, grad: Tensor, m: Tensor, v: Tensor, options: AdamWOptions): void {
-      adamw(param, grad, m, v, options);
-      for (const tensor of [param, m, v]) roundToSingle(tensor);
-    },
-    axpby(out: Tensor, a: number, x: Tensor, b: number, y: Tensor): void {
-      axpby(out, a, x, b, y);
-      roundToSingle(out);
-    },
-  });
-}
-function roundToSingle(tensor: Tensor): void {
-  const data = floats(tensor);
-  for (let i = 0; i < data.length; i++) data[i] = Math.fround(data[i]!);
-}
 
 export const tinyConfig: ModelConfig = {
   architectures: ["Qwen3ForCausalLM"],

@@ -5,6 +5,9 @@
 import { existsSync } from "node:fs";
 import { type BuildReport, buildCatalog } from "../lib/catalog/build.ts";
 import { CatalogFormatError, ToolMissingError } from "../lib/catalog/errors.ts";
+import { FORMATS, type ImportResult } from "../lib/catalog/formats.ts";
+import { addToCatalog, importFile } from "../lib/catalog/import.ts";
+import { importMcp, type McpServer, serverLabel, splitCommand } from "../lib/catalog/mcp.ts";
 import { defaultCatalogPath, openCatalog, type StoredCatalog } from "../lib/catalog/store.ts";
 import type { JsonSchema, Tool } from "../lib/catalog/types.ts";
 import type { Progress } from "../lib/runs/types.ts";
@@ -18,10 +21,17 @@ const VERB: Verb = {
     "bun run catalog stats",
     'bun run catalog search "cancel a calendar event" --k 3',
     "bun run catalog show <tool>",
+    "bun run catalog import <file-or-url> --format auto|openapi|mcp|functions|toolbench|bfcl",
+    'bun run catalog import --mcp-stdio "npx some-mcp-server --flag"',
+    "bun run catalog import --mcp-http http://localhost:3000/mcp",
   ],
   flags: {
     catalog: { type: "string", help: "another file than data/catalog.sqlite (or set PARAAGENT_CATALOG)" },
     k: { type: "string", default: "3", help: "search: how many tools" },
+    format: { type: "string", default: "auto", help: "import: what the file holds" },
+    provider: { type: "string", help: "import: who offers the tools, where the source does not say" },
+    "mcp-stdio": { type: "string", help: "import: the tools of an MCP server started with this command" },
+    "mcp-http": { type: "string", help: "import: the tools of an MCP server at this address (streamable HTTP)" },
     with: { type: "string", default: "bm25", help: "search: bm25 (in memory) or fts5 (SQLite)" },
   },
 };
@@ -77,6 +87,35 @@ async function search(args: Args, catalog: () => Promise<StoredCatalog>): Promis
   return { query, retriever: retriever.name, hits };
 }
 
+/** Where the tools come from: a file, a URL or a live server. */
+async function imported(args: Args): Promise<{ result: ImportResult; source: string }> {
+  const file = args.positionals[1];
+  const stdio = args.text("mcp-stdio");
+  const http = args.text("mcp-http");
+  const provider = args.text("provider") ?? null;
+  if ([file, stdio, http].filter((x) => x !== undefined).length !== 1) {
+    throw new UsageError("Name one source: a file, a URL, --mcp-stdio or --mcp-http. See: bun run catalog --help");
+  }
+  if (file !== undefined) {
+    const format = args.text("format") ?? "auto";
+    const known = FORMATS.find((f) => f === format);
+    if (!known && format !== "auto")
+      throw new UsageError(`--format takes auto, ${FORMATS.join(", ")}, not "${format}".`);
+    return { result: await importFile(file, known ?? "auto", provider), source: file };
+  }
+  let server: McpServer;
+  if (http !== undefined) {
+    if (!/^https?:/.test(http) || !URL.canParse(http))
+      throw new UsageError(`--mcp-http takes an address, not "${http}".`);
+    server = { kind: "http", url: http };
+  } else {
+    const [command = "", ...words] = splitCommand(stdio ?? "");
+    if (command === "") throw new UsageError("--mcp-stdio takes a command.");
+    server = { kind: "stdio", command, args: words };
+  }
+  return { result: await importMcp(server, provider), source: serverLabel(server) };
+}
+
 await main(VERB, async (args) => {
   const path = args.text("catalog") ?? defaultCatalogPath();
   const catalog = () => open(path, args.progress);
@@ -114,6 +153,26 @@ await main(VERB, async (args) => {
         );
       if (!args.json) console.log(JSON.stringify(tool, null, 2));
       return { json: tool };
+    }
+    case "import": {
+      const { result, source } = await imported(args);
+      for (const p of result.problems.slice(0, 50)) {
+        args.progress.log(`${p.file}: ${[p.tool, p.field].filter((x) => x).join(", ")}: ${p.reason}`);
+      }
+      if (result.problems.length > 50)
+        args.progress.log(`and ${result.problems.length - 50} more (all of them with --json)`);
+      // The default catalogue is built first, so that the imports join it; another file may hold them alone.
+      if (args.text("catalog") === undefined || existsSync(path)) (await catalog()).close();
+      const report = addToCatalog(path, result, source);
+      if (!args.json) {
+        const replaced = report.replaced > 0 ? ` (${report.replaced} older ones of the same API replaced)` : "";
+        console.log(
+          `${report.added} tools added${replaced}, ${result.problems.length} problems: ${report.names.slice(0, 5).join(", ")}${report.added > 5 ? ", …" : ""}`,
+        );
+        console.log(`${report.tools} tools, hash ${report.hash}\n${path}`);
+        console.log('"bun run catalog build" starts afresh, without imports');
+      }
+      return { json: { format: result.format, source, ...report } };
     }
     default:
       throw new UsageError(`catalog has no verb "${verb ?? ""}". See: bun run catalog --help`);

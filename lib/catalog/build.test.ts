@@ -164,7 +164,7 @@ describe("the store", () => {
     const path = join(folder, "race", "c.sqlite");
     const stop = new AbortController();
     const building = buildCatalog({ source: SOURCE, path, signal: stop.signal, onProgress: () => stop.abort() });
-    expect(building).rejects.toThrow();
+    await expect(building).rejects.toThrow();
     await building.catch(() => null);
     expect(readdirSync(join(folder, "race")).sort()).toEqual(["c.sqlite", "c.sqlite.bm25"]);
     const c = openCatalog(path);
@@ -172,8 +172,8 @@ describe("the store", () => {
     c.close();
   });
 
-  test("a missing source is an error of its own", () => {
-    expect(buildCatalog({ source: join(folder, "nowhere"), path: join(folder, "x.sqlite") })).rejects.toThrow(
+  test("a missing source is an error of its own", async () => {
+    await expect(buildCatalog({ source: join(folder, "nowhere"), path: join(folder, "x.sqlite") })).rejects.toThrow(
       SourceError,
     );
   });

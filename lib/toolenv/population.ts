@@ -3,6 +3,7 @@ import type { JsonSchema } from "../catalog/types.ts";
 import { key, Rng } from "./hash.ts";
 import { Persona } from "./persona.ts";
 import type { ApiModel, ResourceType } from "./resources.ts";
+import { clean } from "./schema.ts";
 import { identifier, scalar } from "./values.ts";
 import { normal } from "./words.ts";
 
@@ -139,7 +140,7 @@ export class Population {
 
   #drawKey(name: string, index: number, field: string, tries: number): string | number {
     const t = this.type(name);
-    const schema: JsonSchema = field === "" ? t.idSchema : (t.fields.get(field)?.schema ?? { type: "string" });
+    const schema: JsonSchema = field === "" ? t.idSchema : clean(t.fields.get(field)?.schema ?? { type: "string" });
     const shown = field === "" ? (t.idField ?? "id") : field;
     const spelled = t.fields.get(shown)?.name ?? shown;
     if (field !== "" || /name$/.test(shown)) {

@@ -190,7 +190,8 @@ function compileValue(
     const to = referredType(name, own, model.types);
     if (to) return { kind: "ref", field: name, type: to, schema: own };
     // The same field shows the same value wherever the type appears, so its first schema decides where both allow it.
-    const first = t.fields.get(n)?.schema;
+    const raw = t.fields.get(n)?.schema;
+    const first = raw && clean(raw);
     if (first && first !== own && first.type === own.type && !own.enum)
       return {
         kind: "scalar",

@@ -38,7 +38,7 @@ export interface ResourceType {
   name: string;
   /** The type whose entities own these, or null. */
   parent: string | null;
-  /** Fields of the entity over all operations: the richest schema first. */
+  /** Fields of the entity over all operations, by normal name: the richest schema first. The schemas are as the tools have them. */
   fields: Map<string, { name: string; schema: JsonSchema }>;
   /** Field that holds the identifier, or null where responses do not show it. */
   idField: string | null;
@@ -159,7 +159,7 @@ function segments(path: string): Segment[] {
 }
 
 const isEntity = (s: JsonSchema | undefined): s is JsonSchema =>
-  s?.type === "object" && Object.keys(s.properties ?? {}).length > 0;
+  (s?.type === "object" || s?.type === undefined) && Object.keys(s?.properties ?? {}).length > 0;
 
 /** Finds the entity or the list of entities in a response schema. */
 export function locate(
@@ -215,7 +215,7 @@ export function analyse(api: string, tools: readonly Tool[]): ApiModel {
 
   for (const tool of tools) {
     const draft = firstLook(tool);
-    const located = tool.response ? locate(clean(tool.response), draft.type) : null;
+    const located = tool.response ? locate(tool.response, draft.type) : null;
     const op: Op = { ...draft, refs: [], at: located?.at ?? null, many: located?.many ?? false };
     settleKind(tool, op, located !== null);
     // A list below a placeholder at the path's end belongs to that entity; it is not one entity of the type.
@@ -228,7 +228,7 @@ export function analyse(api: string, tools: readonly Tool[]): ApiModel {
       typeOf(ref.type);
       const list = paramSchemas.get(ref.type) ?? [];
       const schema = tool.parameters.properties[ref.param];
-      if (schema && list.length < 8) list.push(clean(schema));
+      if (schema && list.length < 8) list.push(schema);
       paramSchemas.set(ref.type, list);
     }
     if (op.type) {
@@ -292,7 +292,7 @@ function firstLook(tool: Tool): Omit<Op, "refs" | "at" | "many"> {
     const schema = tool.parameters.properties[s.param];
     const before = pending;
     pending = [];
-    if (!schema || schema.enum || VALUE_CLASSES.has(fieldClass(s.param, clean(schema)))) continue;
+    if (!schema || schema.enum || VALUE_CLASSES.has(fieldClass(s.param, schema))) continue;
     const { stem } = keyParts(s.param);
     const collection = typeName(before);
     const generic = stem.length === 0 || /^(resource|item|object|entity|target|parent|name)$/.test(stem.join(" "));
@@ -467,12 +467,14 @@ function settleId(t: ResourceType, params: JsonSchema[]): void {
   const whole = params.find((p) => p.type === "integer" || p.type === "number");
   // Where a parameter takes numbers only, the identifier is a number, however the response spells it.
   if (whole && field?.type === "string") {
-    t.idSchema = { ...whole, type: "integer" };
+    t.idSchema = clean({ ...whole, type: "integer" });
     return;
   }
-  t.idSchema = (bound(field) ? field : params.find((p) => bound(p) && (p.type === "string" || p.type === "integer"))) ??
-    field ??
-    params.find((p) => p.type === "string" || p.type === "integer") ?? { type: "string" };
+  t.idSchema = clean(
+    (bound(field) ? field : params.find((p) => bound(p) && (p.type === "string" || p.type === "integer"))) ??
+      field ??
+      params.find((p) => p.type === "string" || p.type === "integer") ?? { type: "string" },
+  );
 }
 
 /** Which field of the entity a path or target parameter is compared with. */
@@ -509,7 +511,7 @@ function findRefs(tool: Tool, op: Op, types: Map<string, ResourceType>): void {
   const taken = new Set([...op.scope.map((r) => r.param), op.target?.param]);
   for (const [param, schema] of Object.entries(tool.parameters.properties)) {
     if (taken.has(param) || tool.places[param] === "header" || tool.places[param] === "path") continue;
-    const type = referredType(param, clean(schema), types);
+    const type = referredType(param, schema, types);
     if (!type) continue;
     // The identifier of what is being made or read is the caller's to choose, unless it says which entity is meant.
     if (type === op.type && op.kind !== "list" && op.kind !== "compute") {

@@ -47,24 +47,32 @@ const SHAPES: Record<Shape, number> = { single: 2, parallel: 2, chain: 3, fan_ou
 /** Providers with thousands of interfaces that read much alike are drawn less often than their size says. */
 const LARGE = new Set(["amazonaws.com", "azure.com", "microsoft.com", "googleapis.com"]);
 
-/** Draws APIs of one split. */
+/** Draws APIs of one split, from a pool that grows with the number of tasks: few tasks need few APIs read. */
 class Apis {
   readonly #catalog: Catalog;
   readonly #split: "train" | "heldout";
-  constructor(catalog: Catalog, split: "train" | "heldout") {
+  readonly #pool: string[] = [];
+  readonly #most: number;
+  constructor(catalog: Catalog, split: "train" | "heldout", tasks: number) {
     this.#catalog = catalog;
     this.#split = split;
+    this.#most = 24 + Math.ceil(tasks / 3);
     if (!catalog.size) throw new TaskShortage("the catalogue is empty: build or import one first");
   }
   draw(rng: Rng): Surface {
-    for (let i = 0; i < 2000; i++) {
+    if (this.#pool.length >= this.#most) return surfaceOf(this.#catalog, rng.pick(this.#pool));
+    for (let i = 0; i < 5000; i++) {
       const tool = this.#catalog.byId(rng.int(0, this.#catalog.size - 1));
       if (splitOf(tool.provider) !== this.#split || (LARGE.has(tool.provider) && !rng.chance(0.15))) continue;
+      this.#pool.push(tool.api);
       return surfaceOf(this.#catalog, tool.api);
     }
     throw new TaskShortage(`no provider of this catalogue is in the ${this.#split} split`);
   }
 }
+
+/** Tries at one task before its place is given to another shape. */
+const TRIES = 250;
 
 /**
  * Writes tasks one by one, in an order that the spec alone decides: the same catalogue, world and spec give the same bytes.
@@ -72,43 +80,59 @@ class Apis {
  */
 export function* generateTasks(catalog: Catalog, world: World, spec: TaskSpec): Generator<Task> {
   const weights = Object.entries(spec.shapes ?? SHAPES).filter(([, w]) => w > 0) as [Shape, number][];
-  const apis = new Apis(catalog, spec.split);
+  const apis = new Apis(catalog, spec.split, spec.count);
   const seen = new Set<string>();
   let given = 0;
   for (let n = 0, dry = 0; given < spec.count; n++, dry++) {
-    if (dry > 20_000)
+    if (dry > 40)
       throw new TaskShortage(
         `only ${given} of ${spec.count} tasks could be made for split ${spec.split} with shapes ${weights.map(([s]) => s).join(", ")}: the catalogue gives no more`,
       );
-    const rng = new Rng(key(spec.seed, spec.split, n));
-    const shape = weights[rng.weighted(weights.map(([, w]) => w))]?.[0] as Shape;
-    const task = tryTask(catalog, world, spec, apis, shape, rng);
-    if (!task || seen.has(task.id)) continue;
-    seen.add(task.id);
-    dry = 0;
-    given++;
-    yield task;
+    const slot = new Rng(key(spec.seed, spec.split, n));
+    const shape = weights[slot.weighted(weights.map(([, w]) => w))]?.[0] as Shape;
+    const wish: Wish = {
+      shape,
+      writes: slot.chance(spec.writes ?? 0.2),
+      cross: slot.chance(spec.crossProvider ?? 0.2),
+      fault: slot.chance(spec.faults ?? 0),
+    };
+    for (let a = 0; a < TRIES; a++) {
+      const task = tryTask(catalog, world, spec, apis, wish, new Rng(key(spec.seed, spec.split, n, a)));
+      if (!task || seen.has(task.id)) continue;
+      seen.add(task.id);
+      dry = -1;
+      given++;
+      yield task;
+      break;
+    }
   }
 }
 
+/** What one place in the row of tasks is for. */
+interface Wish {
+  shape: Shape;
+  writes: boolean;
+  cross: boolean;
+  fault: boolean;
+}
+
 /** One try at a task; null where it leads nowhere. */
-function tryTask(catalog: Catalog, world: World, spec: TaskSpec, apis: Apis, shape: Shape, rng: Rng): Task | null {
+function tryTask(catalog: Catalog, world: World, spec: TaskSpec, apis: Apis, wish: Wish, rng: Rng): Task | null {
   const draft = new Draft(world, rng);
   try {
-    const pieces = build(draft, shape, spec, apis);
+    const pieces = build(draft, wish, apis);
     if (draft.steps.length > (spec.maxCalls ?? 6)) stop("too many calls");
-    return finish(draft, pieces, shape, spec, catalog, world);
+    return finish(draft, pieces, wish, spec, catalog, world);
   } catch (error) {
     if (error instanceof DeadEnd) return null;
     throw error;
   }
 }
 
-function build(d: Draft, shape: Shape, spec: TaskSpec, apis: Apis): Piece[] {
+function build(d: Draft, wish: Wish, apis: Apis): Piece[] {
   const { rng } = d;
   const s = apis.draw(rng);
-  const writes = rng.chance(spec.writes ?? 0.2);
-  const cross = rng.chance(spec.crossProvider ?? 0.2);
+  const { shape, writes, cross } = wish;
   const other = () => (cross ? apis.draw(rng) : s);
   const one = (from: Surface): Piece =>
     writes && rng.chance(0.7)
@@ -145,15 +169,9 @@ function build(d: Draft, shape: Shape, spec: TaskSpec, apis: Apis): Piece[] {
 }
 
 /** From a draft to a task: names, layers, edges, words; then the checks that keep or drop it. */
-function finish(
-  d: Draft,
-  pieces: readonly Piece[],
-  shape: Shape,
-  spec: TaskSpec,
-  catalog: Catalog,
-  world: World,
-): Task {
+function finish(d: Draft, pieces: readonly Piece[], wish: Wish, spec: TaskSpec, catalog: Catalog, world: World): Task {
   const { rng } = d;
+  const { shape } = wish;
   const layers: number[] = [];
   d.steps.forEach((s, i) => {
     layers[i] =
@@ -193,7 +211,7 @@ function finish(
     queries[tool.name] ??= queryFor(d, i, spec.retriever) ?? stop("the tool cannot be found");
   }
   const faults: Record<string, FaultKind> = {};
-  if (rng.chance(spec.faults ?? 0)) {
+  if (wish.fault) {
     const i = rng.pick(order);
     const kind = (d.steps[i] as (typeof d.steps)[number]).offer.op.kind;
     faults[ids[i] as string] = rng.pick<FaultKind>(

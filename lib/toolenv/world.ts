@@ -116,7 +116,7 @@ function makePlans(tool: Tool, op: Op, model: ApiModel): Plans {
   const words = op.type ?? splitWords(tool.operation).join(" ");
   const limits = op.many ? LISTED : ENTITY;
   const schema = tool.response ? clean(tool.response) : null;
-  const located = schema ? locate(schema, op.type) : null;
+  const located = tool.response ? locate(tool.response, op.type) : null;
   const of = op.kind === "compute" ? null : op.type;
   if (schema && located && op.at) {
     const entity = compileEntity(located.entity, of, model, limits, words);

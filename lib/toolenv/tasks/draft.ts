@@ -264,8 +264,9 @@ export class Draft {
     const near = `${s.offer.tool.description} ${s.offer.type}`;
     const out: { name: string; label: string; pointer: string; value: Json; cls: FieldClass }[] = [];
     for (const [name, value] of Object.entries(entity)) {
-      const schema = type.fields.get(normal(name))?.schema;
-      if (!schema) continue;
+      const raw = type.fields.get(normal(name))?.schema;
+      if (!raw) continue;
+      const schema = clean(raw);
       const label = factLabel(name, schema, value as Json, `${near} ${schema.description ?? ""}`);
       // "customer name" of a customer is its name.
       if (label)

@@ -15,7 +15,7 @@ import {
 } from "./episode.ts";
 import { acceptedReply, parseReply } from "./parse.ts";
 import { PARAACT_SYSTEM, PARAACT_SYSTEM_SHORT } from "./prompt.ts";
-import { clip, RenderError, renderReply, renderResponse, renderTool, renderTools } from "./render.ts";
+import { clip, fitResponse, RenderError, renderReply, renderResponse, renderTool, renderTools } from "./render.ts";
 import { replayEpisode } from "./replay.ts";
 import { escapeTagsInText, holdsTag, TAG_TOKENS, TAGS } from "./tags.ts";
 import type { Policy, PolicyReply, PolicyRequest } from "./types.ts";
@@ -243,6 +243,25 @@ describe("observations", () => {
       '<tool_response>{"name":"a","result":"[\\"abcd… [clipped, 12 characters in all]"}</tool_response>',
     );
     expect(clip("ab\u{1f600}cd", 3)).toBe("ab… [clipped, 6 characters in all]");
+  });
+  test("a long response keeps its fields: lists, texts and deep parts are shortened where they are, as little as is needed", () => {
+    const rows = Array.from({ length: 30 }, (_, i) => ({ id: i, note: "n".repeat(150) }));
+    const body = { status: "open", rows, text: "x".repeat(600) };
+    const at = (limit: number) => fitResponse(body, limit) as typeof body;
+    expect(at(10_000)).toEqual(body);
+    expect([at(5000).status, at(5000).rows.length, at(5000).rows.at(-1)]).toEqual([
+      "open",
+      21,
+      "… [10 more items]" as never,
+    ]);
+    expect([at(2000).rows.length, at(2000).text]).toEqual([6, `${"x".repeat(200)}… [600 characters]`]);
+    expect(at(300)).toEqual({
+      status: "open",
+      rows: ["… [2 fields]", "… [29 more items]"],
+      text: `${"x".repeat(60)}… [600 characters]`,
+    } as never);
+    expect(fitResponse(body, 20)).toStartWith('{"status":"open","ro… [clipped');
+    for (const limit of [300, 700, 2000, 5000]) expect(JSON.stringify(at(limit)).length).toBeLessThanOrEqual(limit);
   });
   test("the slot's name is not searched for", () => {
     expect(searchText("weather: get the forecast")).toBe("get the forecast");

@@ -3,6 +3,7 @@
  * is written \u003c, and a reply whose plain text holds a tag is refused.
  */
 import type { Json, JsonSchema, Tool } from "../catalog/types.ts";
+import { isObject } from "./json.ts";
 import { acceptedReply, parseReply, type Reply } from "./parse.ts";
 import { closeTag, escapeTagsInJson, escapeTagsInText, openTag, type Tag } from "./tags.ts";
 import type { Plan } from "./types.ts";
@@ -97,16 +98,54 @@ export function renderTools(tools: Tool[], notes: { query: string; error: string
   return `${openTag("tools")}\n${lines.join("\n")}\n${closeTag("tools")}`;
 }
 
-/** Cuts text to at most `limit` characters, never inside a surrogate pair, and says how long it was. */
-export function clip(text: string, limit: number): string {
-  if (text.length <= limit) return text;
+/** The first `limit` characters, never half a surrogate pair. */
+function head(text: string, limit: number): string {
   const last = text.charCodeAt(limit - 1);
-  const end = last >= 0xd800 && last <= 0xdbff ? limit - 1 : limit;
-  return `${text.slice(0, end)}… [clipped, ${text.length} characters in all]`;
+  return text.slice(0, last >= 0xd800 && last <= 0xdbff ? limit - 1 : limit);
 }
 
-/** One `<tool_response>`. A body whose JSON is longer than `limit` characters becomes its clipped text. */
-export function renderResponse(name: string, body: Json, limit: number): string {
-  const text = JSON.stringify(body);
-  return block("tool_response", json({ name, result: text.length <= limit ? body : clip(text, limit) }));
+/** Cuts text to at most `limit` characters, and says how long it was. */
+export const clip = (text: string, limit: number): string =>
+  text.length <= limit ? text : `${head(text, limit)}… [clipped, ${text.length} characters in all]`;
+
+/** What is left of a response at each level of shortening: items of a list, characters of a text, levels of nesting. */
+const SHORTER = [
+  { items: 20, chars: 500, depth: 6 },
+  { items: 10, chars: 300, depth: 5 },
+  { items: 5, chars: 200, depth: 4 },
+  { items: 3, chars: 120, depth: 3 },
+  { items: 2, chars: 80, depth: 2 },
+  { items: 1, chars: 60, depth: 1 },
+];
+
+function shortened(value: Json, to: { items: number; chars: number; depth: number }, depth = 0): Json {
+  if (typeof value === "string")
+    return value.length <= to.chars ? value : `${head(value, to.chars)}… [${value.length} characters]`;
+  if (Array.isArray(value)) {
+    if (depth > to.depth && value.length > 0) return `… [${value.length} items]`;
+    const kept = value.slice(0, to.items).map((item) => shortened(item, to, depth + 1));
+    return value.length <= to.items ? kept : [...kept, `… [${value.length - to.items} more items]`];
+  }
+  if (!isObject(value)) return value;
+  const entries = Object.entries(value);
+  if (depth > to.depth && entries.length > 0) return `… [${entries.length} fields]`;
+  return Object.fromEntries(entries.map(([key, item]) => [key, shortened(item, to, depth + 1)]));
 }
+
+/**
+ * A response that fits into `limit` characters of JSON: whole if it does, else with long lists, long texts and deep parts shortened, each marked
+ * "…" where it is, as little as is needed; as a last resort its clipped text.
+ */
+export function fitResponse(body: Json, limit: number): Json {
+  const text = JSON.stringify(body);
+  if (text.length <= limit) return body;
+  for (const level of SHORTER) {
+    const shorter = shortened(body, level);
+    if (JSON.stringify(shorter).length <= limit) return shorter;
+  }
+  return clip(text, limit);
+}
+
+/** One `<tool_response>`, its result within `limit` characters (see fitResponse). */
+export const renderResponse = (name: string, body: Json, limit: number): string =>
+  block("tool_response", json({ name, result: fitResponse(body, limit) }));

@@ -1,0 +1,15 @@
+//! inplace
+// out = silu(gate)·up.
+struct P { n: u32 }
+@group(0) @binding(0) var<uniform> p: P;
+@group(0) @binding(1) var<storage, read> gate: array<f32>;
+@group(0) @binding(2) var<storage, read> up: array<f32>;
+@group(0) @binding(3) var<storage, read_write> out: array<f32>;
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) wid: vec3u, @builtin(num_workgroups) nwg: vec3u, @builtin(local_invocation_index) lane: u32) {
+  let i = flat(wid, nwg) * 64u + lane;
+  if (i >= p.n) { return; }
+  let g = gate[i];
+  out[i] = g / (1.0 + exp(min(-g, 80.0))) * up[i];
+}

@@ -1,0 +1,200 @@
+/** Matrix products: which kernel for which shape on which adapter. */
+import { EngineError, type MatmulOptions } from "../types.ts";
+import { grid, type Kit, rowWindows, windowOf, withScratch } from "./kit.ts";
+import { dims, expect, type GpuTensor, isHalf } from "./tensor.ts";
+
+/** One way to compute a product. All but `dot` add up k in order, in f32, so that they give the same bits. */
+export type Variant =
+  | { kernel: "naive" }
+  | { kernel: "lanes"; rows: number; cols: number }
+  | { kernel: "dot"; rows: number }
+  | { kernel: "tile"; bm: number; bn: number; bk: number; tm: number; tn: number };
+
+export interface Shape {
+  m: number;
+  n: number;
+  k: number;
+  transA: boolean;
+  transB: boolean;
+  /** Storage type of b. */
+  type: string;
+}
+
+/** Shapes of one class share a variant: powers of two of the sizes, and how the operands lie. */
+export function shapeClass(s: Shape): string {
+  const bucket = (n: number) => Math.min(13, Math.ceil(Math.log2(Math.max(1, n))));
+  return `${s.transA ? "T" : "N"}${s.transB ? "T" : "N"} ${s.type} ${bucket(s.m)}.${bucket(s.n)}.${bucket(s.k)}`;
+}
+
+/** The variants that may be tried for a shape, the default first. */
+export function variants(kit: Kit, s: Shape): Variant[] {
+  const tile = (bm: number, bn: number, bk: number, tm: number, tn: number): Variant => ({
+    kernel: "tile",
+    bm,
+    bn,
+    bk,
+    tm,
+    tn,
+  });
+  const few = s.transB && !s.transA && s.m <= 8;
+  const dot: Variant = { kernel: "dot", rows: s.m === 1 ? 1 : s.m <= 4 ? 4 : 8 };
+  if (kit.software) {
+    const lanes: Variant[] = [
+      { kernel: "lanes", rows: 8, cols: 4 },
+      { kernel: "lanes", rows: 4, cols: 4 },
+      { kernel: "lanes", rows: 8, cols: 2 },
+    ];
+    return few ? [dot, ...lanes] : lanes;
+  }
+  const tiles = [tile(64, 64, 16, 4, 4), tile(128, 128, 8, 8, 8), tile(128, 64, 16, 8, 4), tile(32, 32, 16, 2, 2)];
+  return few ? [dot, ...tiles] : tiles;
+}
+
+export type Chooser = (s: Shape) => Variant;
+
+export function matmul(
+  kit: Kit,
+  choose: Chooser,
+  out: GpuTensor,
+  a: GpuTensor,
+  b: GpuTensor,
+  options: MatmulOptions = {},
+): void {
+  const { transA = false, transB = false, accumulate = false } = options;
+  const [a0, a1] = dims("matmul", a, 2);
+  const [b0, b1] = dims("matmul", b, 2);
+  const [m, k] = transA ? [a1, a0] : [a0, a1];
+  const [n, kb] = transB ? [b0, b1] : [b1, b0];
+  if (k !== kb) {
+    throw new EngineError(
+      `matmul: "${a.label}" [${a.shape}]${transA ? "ᵀ" : ""} by "${b.label}" [${b.shape}]${transB ? "ᵀ" : ""}: ${k} against ${kb}`,
+    );
+  }
+  expect("matmul", "f32", [a, m * k], [out, m * n]);
+  expect("matmul", ["f32", "f16", "bf16"], [b, n * k]);
+  if (m === 0 || n === 0) return;
+  const most = kit.context.limits.maxStorageBufferBindingSize ?? 2 ** 27;
+  if (transB && b.bytes > most) {
+    // Columns of the output in stretches, one for each window of b's rows.
+    for (const { first, rows, window } of rowWindows(kit, "matmul", b)) {
+      const size = (m - 1) * n + rows;
+      product(
+        kit,
+        choose,
+        windowOf(out, [size], first),
+        a,
+        window,
+        { m, n: rows, k, transA, transB, type: b.dtype },
+        n,
+        accumulate,
+      );
+    }
+    return;
+  }
+  product(kit, choose, out, a, b, { m, n, k, transA, transB, type: b.dtype }, n, accumulate);
+}
+
+/** out[m·ldo + n] for one window. */
+function product(
+  kit: Kit,
+  choose: Chooser,
+  out: GpuTensor,
+  a: GpuTensor,
+  b: GpuTensor,
+  s: Shape,
+  ldo: number,
+  accumulate: boolean,
+): void {
+  runVariant(kit, choose(s), out, a, b, s, ldo, accumulate);
+}
+
+export function runVariant(
+  kit: Kit,
+  v: Variant,
+  out: GpuTensor,
+  a: GpuTensor,
+  b: GpuTensor,
+  s: Shape,
+  ldo: number,
+  accumulate: boolean,
+): void {
+  const { context } = kit;
+  const params = { m: s.m, n: s.n, k: s.k, ldo };
+  const fours = (s.transA ? s.m : s.k) % 4 === 0 && (s.transB ? s.k : s.n) % 4 === 0;
+  const suffix = fours ? "x4" : "";
+  const types = { a: `f32${suffix}`, b: `${b.dtype}${suffix}` };
+  const constants = { TRANS_A: s.transA, TRANS_B: s.transB, ACCUMULATE: accumulate };
+  const tensors = { a, b, out };
+  switch (v.kernel) {
+    case "naive":
+      context.run({
+        kernel: "matmul_naive",
+        constants,
+        types: { a: "f32", b: b.dtype },
+        tensors,
+        params,
+        groups: [Math.ceil(s.n / 8), Math.ceil(s.m / 8)],
+      });
+      return;
+    case "dot": {
+      const [x, y] = grid(s.n);
+      context.run({
+        kernel: "matmul_dot",
+        constants: { WG: Math.min(kit.rowLanes, 64), ROWS: v.rows, FOURS: fours, ACCUMULATE: accumulate },
+        types,
+        tensors,
+        params,
+        groups: [x, y, Math.ceil(s.m / v.rows)],
+      });
+      return;
+    }
+    case "tile":
+      context.run({
+        kernel: "matmul_tile",
+        constants: { ...constants, FOURS: fours, BM: v.bm, BN: v.bn, BK: v.bk, TM: v.tm, TN: v.tn },
+        types,
+        tensors,
+        params,
+        groups: [Math.ceil(s.n / v.bn), Math.ceil(s.m / v.bm)],
+      });
+      return;
+    case "lanes": {
+      // This kernel reads b as [K,N] in f32; the other layouts and types are brought to it first, which costs N·K beside M·N·K.
+      const run = (plain: GpuTensor) =>
+        context.run({
+          kernel: "matmul_lanes",
+          constants: { WG: kit.rowLanes, ROWS: v.rows, COLS: v.cols, TRANS_A: s.transA, ACCUMULATE: accumulate },
+          tensors: { a, b: plain, out },
+          params,
+          groups: [Math.ceil(s.n / (kit.rowLanes * v.cols)), Math.ceil(s.m / v.rows)],
+        });
+      if (!s.transB && !isHalf(b.dtype)) {
+        run(b);
+        return;
+      }
+      withScratch(kit, [{ shape: [s.k, s.n], label: `${b.label} in f32` }], (plain) => {
+        if (!plain) return;
+        if (s.transB) {
+          context.run({
+            kernel: "transpose",
+            types: { x: b.dtype },
+            tensors: { x: b, out: plain },
+            params: { rows: s.n, columns: s.k },
+            groups: [Math.ceil(s.n / 8), Math.ceil(s.k / 8)],
+          });
+        } else {
+          const n = s.k * s.n;
+          context.run({
+            kernel: "widen",
+            types: { x: b.dtype },
+            tensors: { x: b, out: plain },
+            params: { n },
+            groups: grid(Math.ceil(n / 64)),
+          });
+        }
+        run(plain);
+      });
+      return;
+    }
+  }
+}

@@ -59,7 +59,7 @@ export interface RlOptions<T extends RlTask> {
   /** As SFT left it: also the reference policy. */
   model: Model;
   tokenizer: LoadedTokenizer;
-  /** Samples from `model` through `generator`, whose cache is dropped when the weights change. */
+  /** Samples from `model` through `generator`, whose cache is dropped before each batch of episodes: the weights have changed. */
   policy: Policy;
   generator: Pick<Generator, "invalidate">;
   environment: RlEnvironment<T>;
@@ -154,7 +154,6 @@ export async function runRl<T extends RlTask>(options: RlOptions<T>, ctx: StageC
   const trained = { model, optimizer, tokenizer: options.tokenizer };
   const checkpoints = new Checkpoints(ctx.dir, State, ctx.progress);
   const resumed = await checkpoints.restore(async (folder) => readTrained(folder, trained));
-  options.generator.invalidate();
   let step = resumed?.step ?? 0;
   const state: State = resumed?.state ?? { drawn: 0, episodes: 0, newTokens: 0, heldout: null };
   if (resumed) ctx.progress.log(`RL: going on after step ${step} of ${options.steps}`);
@@ -237,7 +236,6 @@ export async function runRl<T extends RlTask>(options: RlOptions<T>, ctx: StageC
       if (updated.kl > (options.maxKl ?? 5))
         throw diverged(`the KL to the reference policy is ${updated.kl.toFixed(2)} a token`);
       Object.assign(values, updated);
-      options.generator.invalidate();
     } else {
       warn("no signal", `no trajectory of step ${step + 1} has an advantage: the weights were left as they are`);
     }
@@ -304,6 +302,8 @@ async function playAll<T extends RlTask>(
   draws: readonly Draw<T>[],
   temperature: number,
 ): Promise<Episode<T>[]> {
+  // Also where the weights are the same: what is cached decides how a batch is cut, and so the last bit. A resumed run starts with none.
+  options.generator.invalidate();
   const episodes: Episode<T>[] = [];
   let next = 0;
   const worker = async () => {

@@ -7,7 +7,7 @@ import type { PagedContext, Tensor, TokenMasks } from "../engine/types.ts";
 import type { Sequences } from "./layer.ts";
 import type { Model } from "./model.ts";
 import { PAGE_SIZE, type Page, PageCache, ROOT } from "./pages.ts";
-import type { GenerateRequest, GenerateResult, Generator, TokenConstraint } from "./types.ts";
+import type { GenerateRequest, GenerateResult, Generator, ModelConfig, TokenConstraint } from "./types.ts";
 import { Workspace } from "./workspace.ts";
 
 /** A request that cannot run, or a generator that was closed under it. */
@@ -20,7 +20,7 @@ export interface GeneratorOptions {
   maxBatch?: number;
   /** Tokens of one step at most: how large a piece of a prompt is computed between two tokens of the others. Default 512. */
   maxTokens?: number;
-  /** Tokens that the cache holds. Default: maxBatch full contexts, 65,536 at most. */
+  /** Tokens that the cache holds. Default: maxBatch full contexts, less where that is over 1 GiB or more than the device binds at once. */
   cacheTokens?: number;
   /** Milliseconds, for the statistics. Default performance.now. */
   now?: () => number;
@@ -52,6 +52,19 @@ interface Planned {
   position: number;
 }
 
+/** Bytes of one token in the caches of one layer: keys, values, and with a short convolution the projections before it. */
+function layerBytes(c: ModelConfig): number {
+  const [q, k] = [c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim];
+  return 4 * (2 * k + (c.short_conv?.q ? q : 0) + (c.short_conv?.k ? k : 0));
+}
+
+function defaultCacheTokens({ engine, config: c }: Model, maxBatch: number): number {
+  const widest = 4 * c.head_dim * (c.short_conv?.q ? c.num_attention_heads : c.num_key_value_heads);
+  const bindable = (engine.info.limits.maxStorageBufferBindingSize ?? Infinity) / widest;
+  const fits = Math.min(2 ** 30 / (c.num_hidden_layers * layerBytes(c)), bindable);
+  return PAGE_SIZE * Math.max(1, Math.floor(Math.min(maxBatch * c.max_position_embeddings, fits) / PAGE_SIZE));
+}
+
 export function createGenerator(model: Model, options: GeneratorOptions = {}): Generator {
   return new PagedGenerator(model, options);
 }
@@ -78,7 +91,7 @@ class PagedGenerator implements Generator {
     this.#maxBatch = options.maxBatch ?? 64;
     this.#maxTokens = Math.max(options.maxTokens ?? 512, this.#maxBatch);
     this.#now = options.now ?? (() => performance.now());
-    const tokens = options.cacheTokens ?? Math.min(this.#maxBatch * c.max_position_embeddings, 65_536);
+    const tokens = options.cacheTokens ?? defaultCacheTokens(model, this.#maxBatch);
     this.#pages = new PageCache(Math.ceil(tokens / PAGE_SIZE));
     const cache = (what: string, heads: number) =>
       engine.alloc([this.#pages.size * PAGE_SIZE, heads * c.head_dim], "f32", `${what} cache (cacheTokens)`);

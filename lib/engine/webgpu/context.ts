@@ -56,6 +56,7 @@ export class Context {
   #encoder: GPUCommandEncoder | null = null;
   #pass: GPUComputePassEncoder | null = null;
   #batched = 0;
+  #align: number;
   #uniformStride: number;
   #uniformHost: ArrayBuffer;
   #uniformBuffer: GPUBuffer;
@@ -66,6 +67,7 @@ export class Context {
     this.device = opened.gpu;
     this.limits = opened.info.limits;
     this.profiler = opened.info.features.includes("timestamp-query") ? new Profiler(this.device) : null;
+    this.#align = this.limits.minStorageBufferOffsetAlignment ?? 256;
     this.#uniformStride = Math.max(64, this.limits.minUniformBufferOffsetAlignment ?? 256);
     this.#uniformHost = new ArrayBuffer(this.#uniformStride * maxBatch);
     this.#uniformBuffer = this.device.createBuffer({
@@ -235,15 +237,25 @@ export class Context {
   /**
    * How each tensor is bound. WebGPU forbids one buffer as read-only and written in one dispatch, even in disjoint windows: then the input
    * is bound as written too. An input that is the output itself is folded into it, where the kernel says that each invocation
-   * reads only what it writes (`//! inplace`).
+   * reads only what it writes (`//! inplace`). A view that starts where the adapter can bind nothing (packed halves at 128 bytes, where it wants
+   * 256) is bound from further down, and the kernel is built to start behind.
    */
-  #access(d: Dispatch, layout: Layout): { access: Record<string, Access>; key: string } {
+  #access(
+    d: Dispatch,
+    layout: Layout,
+  ): { access: Record<string, Access>; shifts: Record<string, number>; key: string } {
     const access: Record<string, Access> = {};
+    const shifts: Record<string, number> = {};
     let key = "";
     const outputs = layout.bindings.filter((b) => b.access === "read_write");
     for (const b of layout.bindings) {
       const t = d.tensors[b.name];
       if (!t) throw new EngineError(`kernel ${d.kernel}: no tensor for binding "${b.name}"`);
+      const shift = t.byteOffset % this.#align;
+      if (shift > 0) {
+        shifts[b.name] = shift;
+        key += `|${b.name}+${shift}`;
+      }
       if (b.access === "read_write") {
         access[b.name] = "read_write";
         continue;
@@ -260,12 +272,12 @@ export class Context {
       access[b.name] = chosen;
       if (chosen !== "read") key += `|${b.name}=${chosen === "read_write" ? "rw" : chosen.same}`;
     }
-    return { access, key };
+    return { access, shifts, key };
   }
 
   #pipeline(d: Dispatch): Pipeline {
     const layout = assemble.layout(d.kernel);
-    const { access, key: accessKey } = this.#access(d, layout);
+    const { access, shifts, key: accessKey } = this.#access(d, layout);
     let key: string = d.kernel;
     for (const k in d.constants) key += `;${k}=${d.constants[k]}`;
     for (const k in d.types) key += `;${k}:${d.types[k]}`;
@@ -273,7 +285,7 @@ export class Context {
     const known = this.#pipelines.get(key);
     if (known) return known;
 
-    const { code, bindings } = assemble.kernel(d.kernel, d.constants ?? {}, d.types ?? {}, access, this.opened);
+    const { code, bindings } = assemble.kernel(d.kernel, d.constants ?? {}, d.types ?? {}, access, shifts, this.opened);
     const bindKey = bindings.map((b) => `${b.binding}${b.access}`).join();
     let bindLayout = this.#bindLayouts.get(bindKey);
     if (!bindLayout) {
@@ -316,7 +328,6 @@ export class Context {
   #bindGroup(p: Pipeline, d: Dispatch): GPUBindGroup {
     let key = `${p.id}`;
     const most = this.limits.maxStorageBufferBindingSize ?? 2 ** 27;
-    const align = this.limits.minStorageBufferOffsetAlignment ?? 256;
     for (const b of p.layout.bindings) {
       const t = d.tensors[b.name]!;
       key += `,${t.block.id}:${t.byteOffset}:${t.bytes}`;
@@ -333,12 +344,10 @@ export class Context {
           `${d.kernel}: tensor "${t.label}" has ${t.bytes} bytes; the adapter's limit maxStorageBufferBindingSize is ${most}. ${this.inUse()}`,
         );
       }
-      if (t.byteOffset % align !== 0) {
-        throw new EngineError(`${d.kernel}: "${t.label}" starts at byte ${t.byteOffset}, not a multiple of ${align}`);
-      }
+      const offset = t.byteOffset - (t.byteOffset % this.#align);
       // Whole vec4s, so that kernels which read four at a time may read the last ones; buffers are rounded up for it.
-      const size = Math.min(Math.ceil(t.bytes / 16) * 16, t.block.bytes - t.byteOffset);
-      entries.push({ binding: b.binding, resource: { buffer: t.block.buffer, offset: t.byteOffset, size } });
+      const size = Math.min(Math.ceil((t.byteOffset + t.bytes - offset) / 16) * 16, t.block.bytes - offset);
+      entries.push({ binding: b.binding, resource: { buffer: t.block.buffer, offset, size } });
     }
     if (this.#bindGroups.size >= maxBindGroups) this.#bindGroups.clear();
     const group = this.device.createBindGroup({ layout: p.bindLayout, entries });

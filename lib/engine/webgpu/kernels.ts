@@ -195,6 +195,7 @@ function kernel(
   constants: Record<string, number | boolean>,
   types: Record<string, string>,
   access: Record<string, Access>,
+  shifts: Record<string, number>,
   device: Device,
 ): { code: string; bindings: Binding[] } {
   const { bindings, uses, typed } = layout(name);
@@ -235,6 +236,15 @@ function kernel(
   // One subgroup is the whole workgroup: sums need no workgroup memory.
   const oneSubgroup = constants.WG === device.subgroup.min && constants.WG === device.subgroup.max;
   let subgroups = false;
+  for (const [name, bytes] of Object.entries(shifts)) {
+    const element = new RegExp(`> ${name}: array<(\\w+)>`).exec(body)?.[1];
+    if (!element) continue; // Folded into an output, which is shifted itself.
+    const size = { f32: 4, i32: 4, u32: 4, vec2u: 8, vec4f: 16 }[element];
+    if (size === undefined) throw new EngineError(`a view of ${element} elements at byte ${bytes} cannot be bound`);
+    const at = new RegExp(`\\b${name}\\[`, "g");
+    body = body.replace(at, `${name}[${bytes / size}u + `);
+    head = head.replace(at, `${name}[${bytes / size}u + `);
+  }
   for (const u of uses) {
     if (u === "reduce" && oneSubgroup) {
       subgroups = true;

@@ -1,5 +1,5 @@
 /**
- * The conformance suite on lavapipe (scripts/vulkan.sh fetches it). Without a software adapter the suite is skipped with a word about it, but
+ * The conformance suite on lavapipe (scripts/vulkan.sh fetches it), and with PARAAGENT_SWIFTSHADER=1 on SwiftShader, which takes a minute. Without a software adapter the suite is skipped with a word about it, but
  * not where CI=true: there it fails, so that a machine that lost its driver does not look green.
  */
 import { describe, test } from "bun:test";
@@ -21,4 +21,8 @@ if (has("llvmpipe")) {
       );
     });
   });
+}
+
+if (process.env.PARAAGENT_SWIFTSHADER === "1") {
+  conformance("webgpu on SwiftShader", () => openWebGpuEngine("software:swiftshader"));
 }

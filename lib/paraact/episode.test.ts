@@ -1,6 +1,6 @@
 /** The episode loop on a small environment: what runs, what is seen, what time passes, and why it ends. */
 import { describe, expect, test } from "bun:test";
-import type { JsonObject, Tool } from "../catalog/types.ts";
+import type { Json, JsonObject, Tool } from "../catalog/types.ts";
 import type { CallResult } from "../toolenv/types.ts";
 import { conversation } from "./conversation.ts";
 import { type Environment, environment, searchText } from "./environment.ts";
@@ -245,22 +245,28 @@ describe("observations", () => {
     expect(clip("ab\u{1f600}cd", 3)).toBe("ab… [clipped, 6 characters in all]");
   });
   test("a long response keeps its fields: lists, texts and deep parts are shortened where they are, as little as is needed", () => {
-    const rows = Array.from({ length: 30 }, (_, i) => ({ id: i, note: "n".repeat(150) }));
+    const rows = Array.from({ length: 30 }, (_, id) => ({
+      id,
+      note: "n".repeat(150),
+      deep: { er: [{ est: { x: 1 } }] },
+    }));
     const body = { status: "open", rows, text: "x".repeat(600) };
-    const at = (limit: number) => fitResponse(body, limit) as typeof body;
+    const at = (limit: number): Json => fitResponse(body, limit);
     expect(at(10_000)).toEqual(body);
-    expect([at(5000).status, at(5000).rows.length, at(5000).rows.at(-1)]).toEqual([
-      "open",
-      21,
-      "… [10 more items]" as never,
-    ]);
-    expect([at(2000).rows.length, at(2000).text]).toEqual([6, `${"x".repeat(200)}… [600 characters]`]);
+    expect(at(JSON.stringify(body).length - 1)).toEqual({ ...body, text: `${"x".repeat(500)}… [600 characters]` });
+    const short = { note: `${"n".repeat(100)}… [150 characters]`, deep: { er: "… [1 items]" } };
+    expect(at(6000)).toEqual({
+      status: "open",
+      rows: rows.map((r) => ({ ...r, ...short })),
+      text: `${"x".repeat(100)}… [600 characters]`,
+    });
+    expect(at(4500)).toMatchObject({ rows: { length: 21, 20: "… [10 more items]" } });
     expect(at(300)).toEqual({
       status: "open",
-      rows: ["… [2 fields]", "… [29 more items]"],
+      rows: ["… [3 fields]", "… [29 more items]"],
       text: `${"x".repeat(60)}… [600 characters]`,
-    } as never);
-    expect(fitResponse(body, 20)).toStartWith('{"status":"open","ro… [clipped');
+    });
+    expect(at(20)).toStartWith('{"status":"open","ro… [clipped');
     for (const limit of [300, 700, 2000, 5000]) expect(JSON.stringify(at(limit)).length).toBeLessThanOrEqual(limit);
   });
   test("the slot's name is not searched for", () => {

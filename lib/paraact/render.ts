@@ -108,13 +108,18 @@ function head(text: string, limit: number): string {
 export const clip = (text: string, limit: number): string =>
   text.length <= limit ? text : `${head(text, limit)}… [clipped, ${text.length} characters in all]`;
 
-/** What is left of a response at each level of shortening: items of a list, characters of a text, levels of nesting. */
+/** What is left of a response at each level of shortening: items of a list, characters of a text, levels of nesting. Lists give way last. */
 const SHORTER = [
-  { items: 20, chars: 500, depth: 6 },
-  { items: 10, chars: 300, depth: 5 },
-  { items: 5, chars: 200, depth: 4 },
-  { items: 3, chars: 120, depth: 3 },
-  { items: 2, chars: 80, depth: 2 },
+  { items: 50, chars: 500, depth: 6 },
+  { items: 50, chars: 200, depth: 4 },
+  { items: 50, chars: 100, depth: 3 },
+  { items: 20, chars: 100, depth: 3 },
+  { items: 20, chars: 60, depth: 2 },
+  { items: 10, chars: 100, depth: 3 },
+  { items: 10, chars: 60, depth: 2 },
+  { items: 5, chars: 100, depth: 3 },
+  { items: 5, chars: 60, depth: 2 },
+  { items: 2, chars: 60, depth: 2 },
   { items: 1, chars: 60, depth: 1 },
 ];
 

@@ -17,6 +17,8 @@ import { inOrder, knownFacts, openCalls, planOf, readyCalls, type Standing, stan
 export interface Voice {
   /** Which gold calls are worked on in which phase; all at once by default. */
   phases(task: Task): GoldCall[][];
+  /** Whether the first exploration looks for the tools of all phases. */
+  lookAhead: boolean;
   subgoals(task: Task): Subgoal[] | undefined;
   slot(task: Task, tool: string): string;
   query(task: Task, tool: string, attempt: number): string;
@@ -53,6 +55,7 @@ export function plainQuery(task: Task, tool: string, attempt: number): string {
 /** Few words, always the same. */
 export const plainVoice: Voice = {
   phases: (task) => [inOrder(task)],
+  lookAhead: true,
   subgoals: () => undefined,
   slot: (_, tool) => nameWords(tool),
   query: plainQuery,
@@ -103,8 +106,11 @@ function answerReply(s: Standing, voice: Voice): Reply {
   return { kind: "answer", think: voice.thinkAnswer(s), answer: voice.answer(s, knownFacts(s)) };
 }
 
-/** The next ParaAct reply: one search a missing tool, a plan where one is due, all ready calls, an answer when nothing is open. */
-export function paraactReply(s: Standing, voice: Voice): Reply {
+/**
+ * The next ParaAct reply: one search a missing tool, a plan where the controller requires one (`due`), all ready calls, an answer when
+ * nothing is open.
+ */
+export function paraactReply(s: Standing, voice: Voice, due: { search: boolean; call: boolean }): Reply {
   const { task } = s;
   const made = searchesMade(s, voice);
   const unfound = new Set(task.tools.filter((t) => !s.inView.has(t) && (made.get(t) ?? 0) >= MAX_SEARCHES));
@@ -112,45 +118,31 @@ export function paraactReply(s: Standing, voice: Voice): Reply {
   const group = voice.phases(task).find((calls) => calls.some((c) => open.includes(c))) ?? [];
   const todo = group.filter((c) => open.includes(c));
   if (todo.length === 0) return answerReply(s, voice);
-  const last = s.exchanges.at(-1)?.reply.kind ?? "none";
-  const missing = [...new Set(todo.map((c) => c.tool).filter((t) => !s.inView.has(t)))];
+  const wanted = voice.lookAhead ? open : todo;
+  const missing = [...new Set(wanted.map((c) => c.tool).filter((t) => !s.inView.has(t)))];
   if (missing.length > 0) {
-    const missed = last === "search";
+    const missed = s.exchanges.at(-1)?.reply.kind === "search";
     const subgoals = s.exchanges.length === 0 ? voice.subgoals(task) : undefined;
     return {
       kind: "search",
       think: voice.thinkSearch(s, missing, missed),
-      plan: missed
-        ? null
-        : {
+      plan: due.search
+        ? {
             kind: "exploration",
             ...(subgoals ? { subgoals } : {}),
             capacity_slots: missing.map((t) => voice.slot(task, t)),
-          },
+          }
+        : null,
       searches: missing.map((t) => search(s, voice, t, made)),
     };
   }
   const calls = readyCalls(s, todo);
-  // A new execution phase needs a plan, and so does a group that begins when the phase's plan is done.
-  const fresh = last !== "call" || !todo.some((c) => plannedTools(s).includes(c.tool)) || phaseDone(s, voice, group);
   return {
     kind: "call",
-    think: fresh ? voice.thinkPlan(s, todo) : voice.thinkCalls(s, calls),
-    plan: fresh ? planOf(task, todo, s.inPhase) : null,
+    think: due.call ? voice.thinkPlan(s, todo) : voice.thinkCalls(s, calls),
+    plan: due.call ? planOf(task, todo, s.inPhase) : null,
     calls: written(s, voice, calls),
   };
-}
-
-/** Tools of the present phase's last plan. */
-function plannedTools(s: Standing): string[] {
-  const plan = s.exchanges.findLast((e) => e.reply.plan?.kind === "execution")?.reply.plan;
-  return plan?.kind === "execution" ? plan.available_tools : [];
-}
-
-/** Whether a group has not begun although calls were made in this phase: those belong to a plan that is done. */
-function phaseDone(s: Standing, voice: Voice, group: readonly GoldCall[]): boolean {
-  const touched = group.some((c) => s.results.has(c.id) || s.failures.has(c.id) || s.strays.has(c.tool));
-  return voice.phases(s.task).length > 1 && !touched && s.inPhase.length > 0;
 }
 
 /** The next flat reply: one search or one call a turn. With `canSearch` false (ETE) what was not retrieved stays out of reach. */
@@ -196,7 +188,11 @@ export function scriptedPolicy(
       if (!task) throw new UnknownTask("No script for this request; give scriptedPolicy the task that is played.");
       const s = standing(task, request.messages, request.toolsInView);
       const voice = voiceOf(task, hash2(0, Number.parseInt(task.id.slice(0, 7), 16) || 0));
-      const reply = paradigm === "paraact" ? paraactReply(s, voice) : flatReply(s, voice, paradigm === "eae");
+      const due = {
+        search: request.planSlots?.search === "required",
+        call: request.planSlots?.call === "required",
+      };
+      const reply = paradigm === "paraact" ? paraactReply(s, voice, due) : flatReply(s, voice, paradigm === "eae");
       const text = renderReply(reply);
       return { text, finish: "stop", usage: { promptTokens: 0, completionTokens: 0, estimated: true } };
     },

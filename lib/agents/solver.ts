@@ -46,9 +46,11 @@ export function atPointer(value: Json | undefined, pointer: string): Json | unde
   return here;
 }
 
-/** Whether a response is a failure: ToolEnv's failures are objects with an `error` message. */
+/** Whether a response is a failure: an object with an `error` message, or one that warns that it holds only part of the answer. */
 export function isFailure(result: Json): boolean {
-  return isObject(result) && typeof result.error === "string";
+  if (!isObject(result)) return false;
+  const part = Object.hasOwn(result, "partial") || Object.hasOwn(result, "payload");
+  return typeof result.error === "string" || (typeof result.warning === "string" && part);
 }
 
 /** Where a task stands after some turns. */

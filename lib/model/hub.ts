@@ -144,15 +144,12 @@ export async function saveModel(
   options: SaveOptions = {},
 ): Promise<void> {
   const { engine, config, parameters, tokenizer } = model;
-  mkdirSync(dir, { recursive: true });
-  const chosen = options.dtype ?? "f32";
   const sources = [...parameters].map(([name, tensor]): TensorSource => {
-    const own = tensor.dtype;
-    if (own === "i32" || own === "u32")
-      throw new ModelDirError(`tensor "${name}" is ${own}; weights are f32, f16 or bf16.`);
+    if (tensor.dtype === "i32" || tensor.dtype === "u32")
+      throw new ModelDirError(`tensor "${name}" is ${tensor.dtype}; weights are f32, f16 or bf16.`);
     return {
       name,
-      dtype: chosen === "as is" ? own : chosen,
+      dtype: tensor.dtype,
       shape: tensor.shape,
       data: async () => {
         const data = await engine.download(tensor);
@@ -161,6 +158,33 @@ export async function saveModel(
       },
     };
   });
+  await writeModelDir(dir, sources, config, tokenizer, options);
+}
+
+/** Copies a model directory into another one, with its weights in another precision or other shards. One tensor at a time is in memory. */
+export async function convertModelDir(from: string, to: string, options: SaveOptions): Promise<void> {
+  const { config, rawConfig, weights, tokenizer } = loadModelDir(from);
+  weights.verify();
+  const sources = [...weights.tensors].map(([name, { dtype, shape }]): TensorSource => {
+    const own = STORED_AS[dtype];
+    if (!own) throw new ModelDirError(`tensor "${name}" is ${dtype}; weights are F32, F16 or BF16.`);
+    return { name, dtype: own, shape, data: () => weights.read(name).data };
+  });
+  await writeModelDir(to, sources, config, tokenizer, { rawConfig, ...options });
+}
+
+const STORED_AS: Record<string, "f32" | "f16" | "bf16"> = { F32: "f32", F16: "f16", BF16: "bf16" };
+
+async function writeModelDir(
+  dir: string,
+  own: readonly TensorSource[],
+  config: ModelConfig,
+  tokenizer: LoadedTokenizer | null,
+  options: SaveOptions,
+): Promise<void> {
+  mkdirSync(dir, { recursive: true });
+  const chosen = options.dtype ?? "f32";
+  const sources = own.map((source) => (chosen === "as is" ? source : { ...source, dtype: chosen }));
   await writeSharded(dir, sources, {
     ...(options.metadata ? { metadata: options.metadata } : {}),
     ...(options.maxShardBytes ? { maxShardBytes: options.maxShardBytes } : {}),

@@ -1,5 +1,6 @@
 /** Search through SQLite's FTS5: nothing to load, tens of milliseconds a query. For the browser and one-off searches. */
-import type { Database } from "bun:sqlite";
+import { Database } from "bun:sqlite";
+import { searchFields, searchText } from "./bm25.ts";
 import { tokens } from "./tokens.ts";
 import type { Retriever, Tool } from "./types.ts";
 
@@ -33,4 +34,15 @@ export function ftsRetriever(db: Database, byId: (id: number) => Tool): Retrieve
       return match === null || k <= 0 ? [] : select.all(match, k).map(({ id, score }) => ({ tool: byId(id), score }));
     },
   };
+}
+
+/** FTS5 over any array of tools, in a database in memory. Their ids must be their places in the array. */
+export function fts(tools: readonly Tool[]): Retriever {
+  const db = new Database(":memory:");
+  db.exec(FTS_TABLE);
+  const insert = db.prepare("INSERT INTO fts (rowid, name, description, rest) VALUES (?, ?, ?, ?)");
+  tools.forEach((tool, id) => {
+    insert.run(id, ...ftsColumns(searchFields(searchText(tool))));
+  });
+  return ftsRetriever(db, (id) => tools[id]!);
 }

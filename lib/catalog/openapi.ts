@@ -191,7 +191,7 @@ function preferred(content: Raw): { type: string; media: Raw } | undefined {
   return best ? { type: best[0], media: best[1] } : undefined;
 }
 
-/** Schema and recorded example of the successful JSON response, null where there is none. */
+/** Schema and recorded example of the successful JSON response, null where there is none. XML's schemas say the same things (AWS's query protocols). */
 export function readResponse(
   op: Operation,
   onProblem?: OnProblem,
@@ -204,7 +204,7 @@ export function readResponse(
   for (const code of codes) {
     const response = resolver.deref(responses[code]);
     const content = response && isRecord(response.content) ? preferred(response.content) : undefined;
-    if (!content || !(/json/i.test(content.type) || content.type === "*/*")) continue;
+    if (!content || !(/json|xml/i.test(content.type) || content.type === "*/*")) continue;
     const raw = own(content.media, "schema");
     const schema =
       raw === undefined

@@ -199,7 +199,7 @@ describe("rewards of any trajectory", () => {
         if (rewards.phase > 0) seen.gated++;
         if (pOrder(trajectory, reference, K).value > 0) seen.order++;
       }),
-      { numRuns: 1500 },
+      { numRuns: 700 },
     );
     // The generator reaches what the property is about.
     for (const count of Object.values(seen)) expect(count).toBeGreaterThan(30);
@@ -216,7 +216,7 @@ describe("rewards of any trajectory", () => {
         same(a.rewards, b.rewards);
         same(a.toolrl, b.toolrl);
       }),
-      { numRuns: 1000 },
+      { numRuns: 500 },
     );
   }, 120_000);
 
@@ -228,7 +228,7 @@ describe("rewards of any trajectory", () => {
         same(a.rewards, b.rewards);
         same(a.toolrl, b.toolrl);
       }),
-      { numRuns: 1000 },
+      { numRuns: 500 },
     );
   }, 120_000);
 

@@ -4,7 +4,15 @@ import { join } from "node:path";
 import { z } from "zod";
 import { writeAtomic } from "../config/atomic.ts";
 import type { Engine } from "../engine/types.ts";
-import { type LazySafetensors, openSafetensors, type TensorSource, writeSharded } from "./safetensors.ts";
+import type { Adapters } from "./lora.ts";
+import {
+  type LazySafetensors,
+  openSafetensors,
+  readSafetensors,
+  type TensorSource,
+  writeSafetensors,
+  writeSharded,
+} from "./safetensors.ts";
 import { type LoadedTokenizer, loadTokenizer } from "./tokenizer.ts";
 import type { ModelConfig, Parameters } from "./types.ts";
 
@@ -159,6 +167,22 @@ export async function saveModel(
     };
   });
   await writeModelDir(dir, sources, config, tokenizer, options);
+}
+
+/** The folder of a model directory that its low-rank adapters are in, in PEFT's layout. */
+const ADAPTER_DIR = "adapter";
+
+/** Writes a model's adapters beside its (unchanged) weights, as PEFT reads them. Merge with Model.mergeAdapters. */
+export async function saveAdapters(dir: string, adapters: Adapters): Promise<void> {
+  const { tensors, config } = await adapters.export();
+  const sources = [...tensors].map(([name, tensor]): TensorSource => ({ name, dtype: "f32", ...tensor }));
+  await writeSafetensors(join(dir, ADAPTER_DIR, "adapter_model.safetensors"), sources, { format: "pt" });
+  writeAtomic(join(dir, ADAPTER_DIR, "adapter_config.json"), `${JSON.stringify(config, null, 2)}\n`);
+}
+
+/** Reads back what `saveAdapters` wrote, into adapters of the same rank and targets. */
+export function loadAdapters(dir: string, adapters: Adapters): void {
+  adapters.import(readSafetensors(join(dir, ADAPTER_DIR, "adapter_model.safetensors")).tensors);
 }
 
 /** Copies a model directory into another one, with its weights in another precision or other shards. One tensor at a time is in memory. */

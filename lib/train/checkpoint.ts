@@ -20,7 +20,7 @@ import { join } from "node:path";
 import { z } from "zod";
 import { syncFolder, writeAtomic } from "../config/atomic.ts";
 import { contentHash } from "../config/hash.ts";
-import { saveModel } from "../model/hub.ts";
+import { loadAdapters, saveAdapters, saveModel } from "../model/hub.ts";
 import type { Model } from "../model/model.ts";
 import type { Optimizer } from "../model/optimizer.ts";
 import { openSafetensors, readSafetensors, writeSafetensors } from "../model/safetensors.ts";
@@ -205,15 +205,14 @@ function readEnvelope(folder: string): Envelope {
   return envelope;
 }
 
-/** Writes weights (to the bit) and optimiser state into a checkpoint's folder. */
+/** Writes weights (to the bit), adapters and optimiser state into a checkpoint's folder. */
 export async function writeTrained(folder: string, { model, optimizer, tokenizer }: Trained): Promise<void> {
   await saveModel(join(folder, "model"), { ...model, tokenizer }, { dtype: "as is" });
-  const adapters = model.adapters ? (await model.adapters.export()).tensors : new Map<string, never>();
+  if (model.adapters) await saveAdapters(join(folder, "model"), model.adapters);
   const state = [...(await optimizer.export())].map(([name, data]) => ({ name, shape: [data.length], data }));
-  const sources = [...state, ...[...adapters].map(([name, tensor]) => ({ name, ...tensor }))];
   await writeSafetensors(
     join(folder, "optimizer.safetensors"),
-    sources.map((s) => ({ ...s, dtype: "f32" as const })),
+    state.map((s) => ({ ...s, dtype: "f32" as const })),
   );
 }
 
@@ -225,6 +224,6 @@ export function readTrained(folder: string, { model, optimizer }: Omit<Trained, 
   const state = new Map<string, Float32Array>();
   for (const [name, { data }] of tensors) if (data instanceof Float32Array) state.set(name, data);
   for (const [name, tensor] of model.parameters) model.engine.upload(tensor, weights.read(name).data);
-  model.adapters?.import(tensors);
+  if (model.adapters) loadAdapters(join(folder, "model"), model.adapters);
   optimizer.import(state);
 }

@@ -113,6 +113,20 @@ test("stopped and resumed it comes to the same weights and the same metrics", as
   expect(metricsOf(parts)).toEqual(metricsOf(whole));
 });
 
+test("with adapters, the policy without them is the reference", async () => {
+  const model = await Model.create(engine, config, 3, {
+    lora: { rank: 8, alpha: 32, targets: ["q_proj", "o_proj", "down_proj"], seed: 4 },
+  });
+  const generator = createGenerator(model, { maxBatch: 16, cacheTokens: 4096 });
+  const policy = localPolicy({ generator, tokenizer, contextTokens: 256 });
+  const ctx = recordedContext(freshDir());
+  await runRl(await optionsWith({ model, generator, policy, steps: 3, lr: 0.05, miniBatch: 2 }), ctx);
+  const kl = ctx.metrics.flatMap((m) => m.values.kl ?? []);
+  expect(kl[0]!).toBeLessThan(1e-6);
+  expect(kl[2]!).toBeGreaterThan(1e-3);
+  for (const { values } of ctx.metrics) if (values.driftMax !== undefined) expect(values.driftMax).toBeLessThan(1e-4);
+});
+
 test("groups that all score the same are counted, warned of, and teach nothing", async () => {
   const flat = { ...environment, score: () => ({ trajectory: 1, phase: 0, format: 1, terms: [] }) };
   const ctx = recordedContext(freshDir());

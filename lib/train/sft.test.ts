@@ -7,7 +7,7 @@ import { loadModelDir, weightReader } from "../model/hub.ts";
 import { Model } from "../model/model.ts";
 import { readSafetensors } from "../model/safetensors.ts";
 import { DivergedError, documentsLoss, runSft, type SftOptions, TrainingDataError } from "./sft.ts";
-import { countingDocuments, recordedContext, tinyModel } from "./testdata/tiny.ts";
+import { countingDocuments, recordedContext, tinyConfig, tinyModel } from "./testdata/tiny.ts";
 
 setDefaultTimeout(60_000);
 const root = mkdtempSync(join(tmpdir(), "sft-"));
@@ -108,6 +108,27 @@ for (const optimizer of ["adamw", "muon"] as const) {
     }).toEqual({ ...undisturbed, model: "", last: "" });
   });
 }
+
+test("low-rank adapters learn beside weights that stay, and resume to the same bits", async () => {
+  const adapted = async () =>
+    optionsWith({
+      model: await Model.create(engine, tinyConfig, 1, {
+        lora: { rank: 4, alpha: 8, targets: ["q_proj", "v_proj", "down_proj"], seed: 2 },
+      }),
+    });
+  const [whole, parts] = [freshDir(), freshDir()];
+  const undisturbed = await runSft(await adapted(), recordedContext(whole));
+  expect(undisturbed.heldout!.best).toBeLessThan(undisturbed.heldout!.first);
+  expect(weightsOf(undisturbed.last)).toEqual(await (await tinyModel(engine)).arrays());
+  await runSft(await adapted(), recordedContext(parts, { stopAt: 5 }));
+  const resumed = await runSft(await adapted(), recordedContext(parts));
+  const adaptersOf = (dir: string) => weightsOf(join(dir, "adapter", "adapter_model.safetensors"));
+  expect(adaptersOf(resumed.last)).toEqual(adaptersOf(undisturbed.last));
+  expect(JSON.parse(readFileSync(join(resumed.last, "adapter", "adapter_config.json"), "utf8"))).toMatchObject({
+    peft_type: "LORA",
+    r: 4,
+  });
+});
 
 test("another seed takes the documents in another order", async () => {
   const one = await runSft(await optionsWith({ epochs: 1 }), recordedContext(freshDir(), { seed: 1 }));

@@ -3,8 +3,7 @@
  * shows: values that only a response gives are read there, faults are met and retried. What is said, and which detours are taken, is a `Voice`'s
  * business; the cold start's roles are voices.
  */
-import type { Json } from "../catalog/types.ts";
-import { hash2 } from "../engine/random.ts";
+import type { Catalog, Json } from "../catalog/types.ts";
 import { openingMessage } from "../paraact/conversation.ts";
 import type { Reply } from "../paraact/parse.ts";
 import { renderReply } from "../paraact/render.ts";
@@ -44,12 +43,23 @@ export function valueWords(value: Json): string {
   return Array.isArray(value) ? value.map(valueWords).join(", ") : JSON.stringify(value);
 }
 
-/** The searches tried for a tool, one after the other: the task's query, then the tool's name in words, then both. */
-export function plainQuery(task: Task, tool: string, attempt: number): string {
+/** The searches tried for a tool, one after the other: the task's query, then the tool's name in words, its description, all together. */
+export function plainQuery(task: Task, tool: string, attempt: number, catalog?: Pick<Catalog, "get">): string {
   const query = task.queries[tool] ?? nameWords(tool);
-  const provider = (task.providers[0] ?? "").replace(/\.[a-z]+$/, "");
-  const ladder = [query, nameWords(tool), `${nameWords(tool)} ${query}`, `${nameWords(tool)} ${provider}`];
-  return escapeTagsInText(ladder[attempt % ladder.length]!);
+  const row = catalog?.get(tool);
+  const description = row?.description.split(/\s+/).slice(0, 16).join(" ") ?? "";
+  const api = (row?.api ?? task.providers[0] ?? "").replace(/[^a-z0-9]+/gi, " ");
+  const name = nameWords(tool);
+  const parameters = Object.keys(row?.parameters.properties ?? {}).join(" ");
+  const ladder = [
+    query,
+    name,
+    `${description} ${api}`,
+    `${name} ${description}`,
+    `${name} ${parameters}`,
+    `${name} ${query}`,
+  ];
+  return escapeTagsInText(ladder[attempt % ladder.length]!.trim() || query);
 }
 
 /** Few words, always the same. */
@@ -79,7 +89,7 @@ export function bare(label: string): string {
 }
 
 /** Searches for one tool before it is taken to be out of reach. */
-const MAX_SEARCHES = 4;
+const MAX_SEARCHES = 6;
 
 /** Searches made for each tool so far, by what a voice writes. */
 function searchesMade(s: Standing, voice: Voice): Map<string, number> {
@@ -174,12 +184,20 @@ export class UnknownTask extends Error {
   override name = "UnknownTask";
 }
 
-/** A policy that solves these tasks in a paradigm. It finds its task by the request's text in the first user message. */
+/**
+ * A policy that solves these tasks in a paradigm. It finds its task by the request's text in the first user message. With the catalogue it
+ * can search for a tool by its description where the task's own query does not show it.
+ */
 export function scriptedPolicy(
   paradigm: ScriptedParadigm,
   tasks: Iterable<Task>,
-  voiceOf: (task: Task, seed: number) => Voice = () => plainVoice,
+  options: { voiceOf?: (task: Task) => Voice; catalog?: Pick<Catalog, "get"> } = {},
 ): Policy {
+  const plain: Voice = {
+    ...plainVoice,
+    query: (task, tool, attempt) => plainQuery(task, tool, attempt, options.catalog),
+  };
+  const voiceOf = options.voiceOf ?? (() => plain);
   const byRequest = new Map([...tasks].map((task) => [openingMessage(task.request, undefined), task]));
   return {
     name: `scripted-${paradigm}`,
@@ -187,7 +205,7 @@ export function scriptedPolicy(
       const task = byRequest.get(requestText(request.messages));
       if (!task) throw new UnknownTask("No script for this request; give scriptedPolicy the task that is played.");
       const s = standing(task, request.messages, request.toolsInView);
-      const voice = voiceOf(task, hash2(0, Number.parseInt(task.id.slice(0, 7), 16) || 0));
+      const voice = voiceOf(task);
       const due = {
         search: request.planSlots?.search === "required",
         call: request.planSlots?.call === "required",

@@ -179,16 +179,14 @@ function depths(task: Task): Map<string, number> {
   return depth;
 }
 
-/** Gold calls in an order that respects the hard edges; within a step as the controller matches calls of one tool: by arguments. */
+/** Gold calls in an order that respects the hard edges; within a step in the task's own order. */
 export function inOrder(task: Task): GoldCall[] {
   const depth = depths(task);
-  const key = (c: GoldCall): string => `${c.tool} ${canonicalJson(c.arguments)}`;
-  return [...task.calls].sort((a, b) => depth.get(a.id)! - depth.get(b.id)! || (key(a) < key(b) ? -1 : 1));
+  return [...task.calls].sort((a, b) => depth.get(a.id)! - depth.get(b.id)!);
 }
 
 /**
- * The plan of some gold calls: minimal layers by the hard edges among them, which it declares. `done` ones (of the same phase) come first
- * in their layer, so that their occurrences keep their numbers.
+ * The plan of some gold calls and of those `done` in the same phase: minimal layers by the hard edges among them, which it declares.
  */
 export function planOf(task: Task, calls: readonly GoldCall[], done: readonly GoldCall[]): ExecutionPlan {
   const all = [...done, ...calls];
@@ -199,13 +197,13 @@ export function planOf(task: Task, calls: readonly GoldCall[], done: readonly Go
     const before = inner.filter((e) => e.to === call.id).map((e) => step.get(e.from) ?? 0);
     step.set(call.id, 1 + Math.max(0, ...before));
   }
-  const order = inOrder(task);
-  const rank = (c: GoldCall): number => (done.includes(c) ? done.indexOf(c) : all.length + order.indexOf(c));
   const layers: GoldCall[][] = [];
-  for (const call of [...all].sort((a, b) => rank(a) - rank(b))) (layers[step.get(call.id)! - 1] ??= []).push(call);
+  for (const call of inOrder(task).filter((c) => ids.has(c.id))) (layers[step.get(call.id)! - 1] ??= []).push(call);
+  // Occurrences of one tool in a layer are told apart as the controller does it: what is done keeps its number, the rest by arguments.
+  const key = (c: GoldCall): string => (done.includes(c) ? `0 ${done.indexOf(c)}` : `1 ${canonicalJson(c.arguments)}`);
   const count = new Map<string, number>();
   const reference = new Map<string, string>();
-  for (const call of layers.flat()) {
+  for (const call of layers.flatMap((layer) => [...layer].sort((a, b) => (key(a) < key(b) ? -1 : 1)))) {
     const n = (count.get(call.tool) ?? 0) + 1;
     count.set(call.tool, n);
     reference.set(call.id, `${call.tool}#${n}`);

@@ -10,6 +10,9 @@ import {
   standardise,
 } from "./advantages.ts";
 
+// The same cases in every run.
+fc.configureGlobal({ seed: 2026 });
+
 const METHODS: AdvantageMethod[] = ["gdpo", "grpo", "dr_grpo", "rloo", "reinforce++"];
 const flat = (n: number): number[] => new Array<number>(n).fill(0.3);
 const only = (trajectory: number[]): ByChannel<number[]> => ({

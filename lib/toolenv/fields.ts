@@ -67,13 +67,13 @@ const TEXT_RULES: [RegExp, FieldClass][] = [
   ],
   [/\be? ?mail( address)?$|\bemail\b(?!.*(id|type|status|template|subject|body|name|text|list))/, "email"],
   [/\b(phone|mobile|fax|telephone|cell|msisdn)( number| no)?$|^phone/, "phone"],
+  [/^(user ?name|login|handle|nick ?name|screen name)$|\b(user name|username|login)$/, "username"],
   [/^(given|first|fore) ?name$|\b(first|given) name$/, "first_name"],
   [/\b(last|family) name$|^surname$/, "last_name"],
   [
     /^full name$|\b(contact|customer|owner|author|employee|recipient|sender|creator|manager|assignee|driver|patient|cardholder|account holder|signer|user|person|member|guest|player|artist|teacher|student|agent) ?name$|^(author|artist|assignee|reporter|created by|updated by|modified by|owner|manager|recipient|sender)$/,
     "person",
   ],
-  [/^(user ?name|login|handle|nick ?name|screen name)$|\b(user name|username|login)$/, "username"],
   [
     /\b(company|organi[sz]ation|business|vendor|supplier|merchant|employer|brand|publisher|bank|legal|carrier|manufacturer) ?name$|^(company|organi[sz]ation|vendor|supplier|merchant|employer|brand|publisher|manufacturer|carrier)$/,
     "company",
@@ -138,7 +138,7 @@ const NUMBER_RULES: [RegExp, FieldClass][] = [
   ],
   [/\b(lat|latitude)$/, "latitude"],
   [/\b(lng|lon|long|longitude)$/, "longitude"],
-  [/\b(percent|percentage|pct|ratio|probability|confidence|discount rate|tax rate|progress)$/, "percent"],
+  [/\b(percent|percentage|pct|ratio|probability|confidence|discount rate|tax rate|rate|progress)$/, "percent"],
   [/\b(rating|score|stars|rank|level|priority)$/, "rating"],
   [
     /\b(amount|price|total|balance|cost|fee|fees|revenue|budget|salary|tax|subtotal|payment|paid|due|discount|spend|credit|debit|charge|income|wage|value)\b/,
@@ -154,7 +154,7 @@ const NUMBER_RULES: [RegExp, FieldClass][] = [
   [/\b(bytes|size|length|memory|storage|capacity|quota)$/, "bytes"],
   [/\b(width|height|depth)$/, "pixels"],
   [
-    /\b(count|quantity|qty|items|total count|num|visits|views|likes|followers|members|users|downloads|uses|stock|attempts|retries|votes|points)\b|s$/,
+    /\b(count|quantity|qty|items|total count|num|visits|views|likes|followers|members|users|downloads|uses|stock|attempts|retries|votes|points)\b|(?<![usi])s$/,
     "count",
   ],
 ];

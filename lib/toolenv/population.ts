@@ -141,9 +141,8 @@ export class Population {
   #drawKey(name: string, index: number, field: string, tries: number): string | number {
     const t = this.type(name);
     const schema: JsonSchema = field === "" ? t.idSchema : clean(t.fields.get(field)?.schema ?? { type: "string" });
-    const shown = field === "" ? (t.idField ?? "id") : field;
-    const spelled = t.fields.get(shown)?.name ?? shown;
-    if (field !== "" || /name$/.test(shown)) {
+    const spelled = field === "" ? t.idName : (t.fields.get(field)?.name ?? field);
+    if (field !== "" || /name$/i.test(spelled)) {
       const v = scalar(
         spelled,
         schema,

@@ -14,7 +14,8 @@ export type Plan =
   | { kind: "id"; type: string; schema: JsonSchema }
   | { kind: "key"; type: string; field: string; schema: JsonSchema }
   | { kind: "ref"; field: string; type: string; schema: JsonSchema }
-  | { kind: "scalar"; name: string; type: string; schema: JsonSchema }
+  /** `first`: the schema that the field has where its type is first shown, which decides the value wherever this one allows it. */
+  | { kind: "scalar"; name: string; type: string; schema: JsonSchema; first: JsonSchema | null }
   | { kind: "object"; members: Member[]; embeds: { field: string; type: string } | null; schema: JsonSchema }
   | { kind: "array"; item: Plan; low: number; high: number; embeds: string | null }
   | { kind: "fixed"; value: Json };
@@ -189,19 +190,17 @@ function compileValue(
     if (t.keys.has(n)) return { kind: "key", type, field: n, schema: own };
     const to = referredType(name, own, model.types);
     if (to) return { kind: "ref", field: name, type: to, schema: own };
-    // The same field shows the same value wherever the type appears, so its first schema decides where both allow it.
     const raw = t.fields.get(n)?.schema;
     const first = raw && clean(raw);
-    if (first && first !== own && first.type === own.type && !own.enum)
-      return {
-        kind: "scalar",
-        name,
-        type: words,
-        schema:
-          first.enum || !own.pattern ? { ...own, ...first, ...(own.pattern ? { pattern: own.pattern } : {}) } : own,
-      };
+    return {
+      kind: "scalar",
+      name,
+      type: words,
+      schema: own,
+      first: first && first !== own && hasContent(first) ? first : null,
+    };
   }
-  return { kind: "scalar", name, type: words, schema: own };
+  return { kind: "scalar", name, type: words, schema: own, first: null };
 }
 
 /** What a fill needs besides the plan. */
@@ -242,8 +241,14 @@ export function fill(plan: Plan, f: Fill, root = true): Json {
       const v = f.type ? coerce(f.idOf(plan.type, to, ""), plan.schema) : undefined;
       return v ?? scalar(plan.field, plan.schema, f.type ?? "", f.persona);
     }
-    case "scalar":
-      return scalar(plan.name, plan.schema, plan.type, f.persona);
+    case "scalar": {
+      // The same field shows the same value wherever its type appears, spelled as this schema wants it.
+      const shared =
+        plan.first && plan.first.type !== "object" && plan.first.type !== "array"
+          ? coerce(scalar(plan.name, plan.first, plan.type, f.persona), plan.schema)
+          : undefined;
+      return shared ?? scalar(plan.name, plan.schema, plan.type, f.persona);
+    }
     case "object": {
       const to =
         plan.embeds && f.type ? f.population.reference(f.type, f.index, plan.embeds.field, plan.embeds.type) : null;

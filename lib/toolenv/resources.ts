@@ -43,6 +43,8 @@ export interface ResourceType {
   /** Field that holds the identifier, or null where responses do not show it. */
   idField: string | null;
   idSchema: JsonSchema;
+  /** What the identifier is called: its field, else the parameter that takes it. */
+  idName: string;
   /** Other fields that parameters look entities up by. */
   keys: Set<string>;
 }
@@ -206,7 +208,15 @@ export function analyse(api: string, tools: readonly Tool[]): ApiModel {
   const typeOf = (name: string): ResourceType => {
     let t = types.get(name);
     if (!t) {
-      t = { name, parent: null, fields: new Map(), idField: null, idSchema: { type: "string" }, keys: new Set() };
+      t = {
+        name,
+        parent: null,
+        fields: new Map(),
+        idField: null,
+        idSchema: { type: "string" },
+        idName: "id",
+        keys: new Set(),
+      };
       types.set(name, t);
     }
     return t;
@@ -229,6 +239,7 @@ export function analyse(api: string, tools: readonly Tool[]): ApiModel {
       const list = paramSchemas.get(ref.type) ?? [];
       const schema = tool.parameters.properties[ref.param];
       if (schema && list.length < 8) list.push(schema);
+      if (list.length === 1) typeOf(ref.type).idName = ref.param;
       paramSchemas.set(ref.type, list);
     }
     if (op.type) {
@@ -461,12 +472,13 @@ function settleId(t: ResourceType, params: JsonSchema[]): void {
     }
   }
   const field = t.idField ? t.fields.get(t.idField)?.schema : undefined;
+  if (t.idField) t.idName = t.fields.get(t.idField)?.name ?? t.idName;
   const bound = (s: JsonSchema | undefined) =>
     s !== undefined &&
     (s.type === "integer" || s.pattern !== undefined || s.format !== undefined || s.example !== undefined);
   const whole = params.find((p) => p.type === "integer" || p.type === "number");
   // Where a parameter takes numbers only, the identifier is a number, however the response spells it.
-  if (whole && field?.type === "string") {
+  if (whole && field?.type !== "integer" && field?.type !== "number") {
     t.idSchema = clean({ ...whole, type: "integer" });
     return;
   }
@@ -479,6 +491,7 @@ function settleId(t: ResourceType, params: JsonSchema[]): void {
 
 /** Which field of the entity a path or target parameter is compared with. */
 function settleKeys(op: Op, types: Map<string, ResourceType>): void {
+  op.scope = op.scope.filter((r) => keyParts(r.param).suffix !== "email" || types.get(r.type)?.fields.has("email"));
   for (const ref of [...op.scope, ...(op.target ? [op.target] : [])]) {
     const t = types.get(ref.type);
     if (!t) continue;
@@ -513,6 +526,9 @@ function findRefs(tool: Tool, op: Op, types: Map<string, ResourceType>): void {
     if (taken.has(param) || tool.places[param] === "header" || tool.places[param] === "path") continue;
     const type = referredType(param, schema, types);
     if (!type) continue;
+    // A number can't name what is named by a word.
+    const named = types.get(type)?.idSchema.type;
+    if ((schema.type === "integer" || schema.type === "number") && named === "string") continue;
     // The identifier of what is being made or read is the caller's to choose, unless it says which entity is meant.
     if (type === op.type && op.kind !== "list" && op.kind !== "compute") {
       if (!op.target && op.kind !== "create") op.target = { param, type, key: "" };

@@ -52,11 +52,11 @@ class Apis {
   readonly #catalog: Catalog;
   readonly #split: "train" | "heldout";
   readonly #pool: string[] = [];
-  readonly #most: number;
+  #most: number;
   constructor(catalog: Catalog, split: "train" | "heldout", tasks: number) {
     this.#catalog = catalog;
     this.#split = split;
-    this.#most = 24 + Math.ceil(tasks / 3);
+    this.#most = 32 + Math.ceil(tasks / 3);
     if (!catalog.size) throw new TaskShortage("the catalogue is empty: build or import one first");
   }
   draw(rng: Rng): Surface {
@@ -64,10 +64,14 @@ class Apis {
     for (let i = 0; i < 5000; i++) {
       const tool = this.#catalog.byId(rng.int(0, this.#catalog.size - 1));
       if (splitOf(tool.provider) !== this.#split || (LARGE.has(tool.provider) && !rng.chance(0.15))) continue;
+      if (this.#pool.includes(tool.api)) continue;
       this.#pool.push(tool.api);
       return surfaceOf(this.#catalog, tool.api);
     }
-    throw new TaskShortage(`no provider of this catalogue is in the ${this.#split} split`);
+    if (!this.#pool.length) throw new TaskShortage(`no provider of this catalogue is in the ${this.#split} split`);
+    // A small catalogue: the pool has all that there is.
+    this.#most = this.#pool.length;
+    return surfaceOf(this.#catalog, rng.pick(this.#pool));
   }
 }
 
@@ -82,6 +86,9 @@ export function* generateTasks(catalog: Catalog, world: World, spec: TaskSpec): 
   const weights = Object.entries(spec.shapes ?? SHAPES).filter(([, w]) => w > 0) as [Shape, number][];
   const apis = new Apis(catalog, spec.split, spec.count);
   const seen = new Set<string>();
+  /** Tasks made so far by the tools that they take: a set is not filled with one kind. */
+  const kinds = new Map<string, number>();
+  const alike = 1 + Math.floor(spec.count / 2500);
   let given = 0;
   for (let n = 0, dry = 0; given < spec.count; n++, dry++) {
     if (dry > 40)
@@ -99,6 +106,9 @@ export function* generateTasks(catalog: Catalog, world: World, spec: TaskSpec): 
     for (let a = 0; a < TRIES; a++) {
       const task = tryTask(catalog, world, spec, apis, wish, new Rng(key(spec.seed, spec.split, n, a)));
       if (!task || seen.has(task.id)) continue;
+      const kind = task.calls.map((c) => c.tool).join(" ");
+      if ((kinds.get(kind) ?? 0) >= alike + Math.floor(a / 100)) continue;
+      kinds.set(kind, (kinds.get(kind) ?? 0) + 1);
       seen.add(task.id);
       dry = -1;
       given++;
@@ -139,9 +149,10 @@ function build(d: Draft, wish: Wish, apis: Apis): Piece[] {
       ? rng.pick([motif.make, motif.change])(d, from)
       : rng.pick([motif.readOne, motif.readOne, motif.readAll])(d, from);
   const chain = (): Piece => {
-    if (!writes) return rng.pick([motif.findAndRead, motif.findAndRead, motif.follow])(d, s);
+    if (!writes) return rng.pick([motif.findAndRead, motif.findChildren, motif.follow])(d, s);
     return rng.pick([
       motif.findAndChange,
+      motif.findAndMakeInside,
       motif.makeInside,
       (x: Draft, y: Surface) => motif.carryOver(x, y, cross ? apis.draw(rng) : y),
     ])(d, s);
@@ -156,6 +167,7 @@ function build(d: Draft, wish: Wish, apis: Apis): Piece[] {
     case "fan_out":
       return [rng.chance(0.7) ? motif.fanOut(d, s, rng.int(2, 3)) : motif.forEach(d, s, 4)];
     case "fan_in":
+      if (rng.chance(0.6)) return [motif.fanInByName(d, s)];
       return [motif.fanIn(d, s, rng.chance(0.5) ? s : other(), cross ? apis.draw(rng) : s)];
     case "diamond":
       return [motif.diamond(d, s, cross ? apis.draw(rng) : s)];
@@ -352,11 +364,7 @@ function queryFor(d: Draft, step: number, retriever: Retriever): string | null {
   const owner = op.scope.at(-1);
   const plain = `${VERBS[op.kind]} ${noun}${owner && owner.type !== type ? ` of ${humanise(owner.type)}` : ""}${op.kind === "get" ? " details by ID" : ""} in ${brand(tool)}`;
   const sentence = (tool.description.split(/[.;]\s/)[0] ?? "").split(" ").slice(0, 14).join(" ");
-  for (const q of [
-    plain,
-    `${VERBS[op.kind]} ${splitWords(tool.operation).join(" ")} ${brand(tool)}`,
-    `${sentence} (${brand(tool)})`,
-  ])
+  for (const q of [plain, `${sentence} in ${brand(tool)}`, `${splitWords(tool.operation).join(" ")} ${brand(tool)}`])
     if (found(retriever, q, tool)) return q;
   return null;
 }

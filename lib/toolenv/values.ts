@@ -52,7 +52,7 @@ const COMPANY =
   /\b(company|organi[sz]ation|vendor|supplier|merchant|tenant|brand|business|partner|account|employer|bank|store|shop|provider|publisher|carrier|org|creditor|legal entity|counterparty)\b/;
 const PRODUCT = /\b(product|item|variant|article|good|sku|listing|offer)\b/;
 const MACHINE =
-  /\b(server|cluster|instance|vm|machine|queue|bucket|database|db|node|pool|device|host|network|subnet|volume|disk|image|container|function|service|key|certificate|gateway|firewall|zone|vault|registry|repository|repo|deployment|job|pipeline|stack|topic|table|index|stream|endpoint|router|switch|domain|environment|namespace|resource|workspace|app|application|snapshot|backup|policy|rule|role|secret|webhook|template|hub|alias|schema|dataset|lab|factory|load balancer|configuration|config|alarm|lambda|model|version|parameter)\b/;
+  /\b(server|cluster|instance|vm|machine|queue|bucket|database|db|node|pool|host|network|subnet|volume|disk|container|function|gateway|firewall|registry|repository|repo|deployment|pipeline|stack|topic|stream|endpoint|router|switch|environment|namespace|hub|dataset|load balancer|snapshot|backup|vpc|lambda|image|service|factory|vault|zone|fleet|workgroup)\b/;
 const FILE = /\b(file|document|attachment|photo|picture|video|upload|asset|recording|export|report)\b/;
 
 /** A name for an entity of a type, the type in words. */
@@ -61,6 +61,7 @@ export function entityName(type: string, p: Persona): string {
   if (COMPANY.test(type)) return p.company;
   if (PRODUCT.test(type)) return p.product;
   if (/\b(city|town|location|place|venue|office|warehouse)\b/.test(type)) return p.place.city;
+  if (/\b(position|vacancy|posting|job title)\b/.test(type)) return p.job;
   if (/\bcountry\b/.test(type)) return p.place.country;
   if (FILE.test(type))
     return `${p.proper.toLowerCase().replace(/ /g, "-")}.${p.rng("ext").pick(["pdf", "docx", "xlsx", "csv"])}`;
@@ -272,6 +273,8 @@ function textValue(cls: FieldClass, name: string, s: JsonSchema, type: string, p
       ? String(moment(name, { ...s, type: "string" }, p, cls === "date"))
       : text(cls, name, s, type, p, rng);
   if (meant !== null && ok(meant)) return meant;
+  // Names of things in systems with rules for names: a short one with hyphens meets most of them.
+  if (s.pattern && (cls === "name" || cls === "title" || cls === "id" || cls === "other") && ok(p.slug)) return p.slug;
   if (s.pattern) {
     const drawn = samplePattern(s.pattern, rng, s.minLength, s.maxLength);
     if (ok(drawn ?? undefined)) return drawn as string;
@@ -303,6 +306,11 @@ export function identifier(name: string, s: JsonSchema, type: string, style: num
   const about = `${name} ${s.format ?? ""} ${s.description ?? ""}`;
   const example = typeof s.example === "string" && isCode(s.example) ? s.example : undefined;
   const candidates: (() => string | null)[] = [];
+  if (/\barn\b|arn$/i.test(name) || /\barn:|^\^?arn/.test(s.pattern ?? ""))
+    candidates.push(
+      () =>
+        `arn:aws:${splitWords(type)[0] ?? "s3"}:us-east-1:${draw(rng, "123456789", 12)}:${splitWords(type).join("-") || "item"}/${draw(rng, BASE36, 8)}`,
+    );
   if (s.pattern) candidates.push(() => samplePattern(s.pattern ?? "", rng, s.minLength, s.maxLength));
   if (s.format === "uuid" || s.format === "guid" || /uuid|guid/i.test(about)) candidates.unshift(() => uuid(rng));
   if (example) candidates.push(() => reshape(example, rng));

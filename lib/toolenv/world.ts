@@ -28,6 +28,7 @@ const knowledge = new WeakMap<Catalog, Knowledge>();
 /** APIs and compiled tools kept at a time; the oldest go first. */
 const KEPT_MODELS = 400;
 const KEPT_PLANS = 8000;
+const KEPT_ENTITIES = 60_000;
 
 function known(catalog: Catalog): Knowledge {
   let k = knowledge.get(catalog);
@@ -62,6 +63,14 @@ export function checkResponse(catalog: Catalog, tool: Tool, body: Json): string[
   return tool.response ? known(catalog).checks.get(`${tool.name}!`, tool.response, false)(body) : [];
 }
 
+function frozen(v: Json): Json {
+  if (v !== null && typeof v === "object") {
+    for (const x of Object.values(v)) frozen(x as Json);
+    Object.freeze(v);
+  }
+  return v;
+}
+
 export interface WorldOptions {
   /** Chance of each fault at the first attempt of any call; none by default. */
   faults?: FaultRates;
@@ -94,6 +103,31 @@ export class World implements Backend {
     return { name: this.name, open: (seed) => this.open(seed, planted) };
   }
 
+  readonly #filled = new Map<Plan, Map<string, Json>>();
+  #filledCount = 0;
+  /**
+   * An entity as a plan shows it, for sessions that have changed nothing of it. Made once and frozen, since it is shared by all.
+   */
+  shared(plan: Plan, id: string, make: () => Json): Json {
+    let byId = this.#filled.get(plan);
+    if (!byId) {
+      byId = new Map();
+      this.#filled.set(plan, byId);
+    }
+    let v = byId.get(id);
+    if (v === undefined) {
+      if (++this.#filledCount > KEPT_ENTITIES) {
+        this.#filled.clear();
+        this.#filled.set(plan, byId);
+        byId.clear();
+        this.#filledCount = 1;
+      }
+      v = frozen(make());
+      byId.set(id, v);
+    }
+    return v;
+  }
+
   population(api: string): Population {
     return remember(this.#populations, api, KEPT_MODELS, () => new Population(apiModel(this.catalog, api), this.seed));
   }
@@ -111,6 +145,18 @@ export class World implements Backend {
   }
 }
 
+/** A plan without what stands at a path: that is made apart. */
+function around(plan: Plan, at: readonly string[]): Plan {
+  const [first, ...rest] = at;
+  if (plan.kind !== "object" || first === undefined) return plan;
+  return {
+    ...plan,
+    members: plan.members.map((m) =>
+      m.name !== first ? m : { ...m, plan: rest.length ? around(m.plan, rest) : { kind: "fixed", value: null } },
+    ),
+  };
+}
+
 /** Compiles how a tool's response is made: its entity, and the envelope around it. */
 function makePlans(tool: Tool, op: Op, model: ApiModel): Plans {
   const words = op.type ?? splitWords(tool.operation).join(" ");
@@ -121,7 +167,10 @@ function makePlans(tool: Tool, op: Op, model: ApiModel): Plans {
   if (schema && located && op.at) {
     const entity = compileEntity(located.entity, of, model, limits, words);
     if (op.at.length === 0) return { entity, envelope: { plan: entity, at: [], many: op.many } };
-    return { entity, envelope: { plan: compileEntity(schema, null, model, ENTITY, words), at: op.at, many: op.many } };
+    return {
+      entity,
+      envelope: { plan: around(compileEntity(schema, null, model, ENTITY, words), op.at), at: op.at, many: op.many },
+    };
   }
   if (schema && hasContent(schema) && (schema.type !== "object" || Object.keys(schema.properties ?? {}).length > 0))
     return { entity: null, envelope: { plan: compileEntity(schema, null, model, ENTITY, words), at: [], many: false } };
@@ -145,15 +194,33 @@ function makePlans(tool: Tool, op: Op, model: ApiModel): Plans {
   return { entity, envelope: null };
 }
 
-const PAGING =
-  /^(limit|per ?page|page ?size|max( ?results| ?records| ?items)?|count|top|rows|size|results ?per ?page|page ?limit)$/;
-const OFFSET = /^(offset|skip|start|start ?index|start ?at)$/;
-const PAGE = /^(page|page ?(number|no|num|index))$/;
-const TOKEN = /^(next ?token|page ?token|cursor|marker|starting ?after|continuation ?token|next)$/;
-const SORT = /^(sort|sort ?by|order ?by|sort ?field|order)$/;
-const DIRECTION = /^(direction|sort ?order|sort ?dir(ection)?|order|ordering)$/;
-const SEARCH =
-  /^(q|query|search|keyword|keywords|term|search ?term|search ?text|text|filter ?text|name ?contains|search ?query)$/;
+/** What an argument of a list is about, by its words. */
+type Role = "size" | "offset" | "page" | "token" | "sort" | "direction" | "search";
+const ROLES: [Role, RegExp][] = [
+  [
+    "size",
+    /^(limit|per ?page|page ?size|max( ?results| ?records| ?items)?|count|top|rows|size|results ?per ?page|page ?limit)$/,
+  ],
+  ["offset", /^(offset|skip|start|start ?index|start ?at)$/],
+  ["page", /^(page|page ?(number|no|num|index))$/],
+  ["token", /^(next ?token|page ?token|cursor|marker|starting ?after|continuation ?token|next)$/],
+  ["sort", /^(sort|sort ?by|order ?by|sort ?field|order)$/],
+  ["direction", /^(direction|sort ?order|sort ?dir(ection)?|ordering)$/],
+  [
+    "search",
+    /^(q|query|search|keyword|keywords|term|search ?term|search ?text|text|filter ?text|name ?contains|search ?query)$/,
+  ],
+];
+const roles = new Map<string, Role | null>();
+function roleOf(param: string): Role | null {
+  let role = roles.get(param);
+  if (role === undefined) {
+    const words = splitWords(param).join(" ");
+    role = ROLES.find(([, r]) => r.test(words))?.[0] ?? null;
+    roles.set(param, role);
+  }
+  return role;
+}
 const DEFAULT_PAGE = 5;
 
 interface Made {
@@ -234,6 +301,11 @@ class WorldSession implements Session {
   }
 
   // What follows is for the calls of this session.
+
+  /** Whether the session has changed nothing at all yet. */
+  get untouched(): boolean {
+    return this.#writes.length === 0;
+  }
 
   write(w: Write): void {
     this.#writes.push(w);
@@ -495,6 +567,15 @@ class Call {
     };
   }
 
+  /** An entity as a plan shows it. The value may be shared: nobody changes it. */
+  #shown(plan: Plan, type: string, index: number): Json {
+    const make = () => fill(plan, this.#fillOf(type, index, this.#population.persona(type, index)));
+    if (!this.#session.untouched) return make();
+    let id = String(index);
+    for (const r of this.op.scope) id += `|${this.#args[r.param]}`;
+    return this.#world.shared(plan, id, make);
+  }
+
   /** What the path says of the entity: its owners' identifiers stand in its fields. */
   #owners(type: string): Map<string, Json> | undefined {
     if (!this.op.scope.length || type !== this.op.type) return undefined;
@@ -518,17 +599,22 @@ class Call {
       const id: JsonObject = type !== null && index !== null ? { id: this.#idOf(type, index, "") } : {};
       if (this.op.kind === "delete") return { ...id, deleted: true };
       if (plans.entity && index !== null && this.op.kind !== "action")
-        return fill(plans.entity, this.#fillOf(type, index, own));
+        return type === null ? { status: "ok" } : this.#shown(plans.entity, type, index);
       return { ...id, status: "ok" };
     }
     const { plan, at, many } = plans.envelope;
+    if (shows && type !== null && index !== null && plans.entity) {
+      const entity = this.#shown(plans.entity, type, index);
+      if (at.length === 0) return many ? [entity] : this.#settle(isObject(entity) ? { ...entity } : entity, null);
+      const around = new Persona(key(this.#world.seed, this.#tool.name, canonical(this.#meaningful())));
+      return place(this.#settle(fill(plan, this.#fillOf(null, 0, around)), null), at, many ? [entity] : entity);
+    }
     const echo = this.#echo();
-    const f = this.#fillOf(shows ? type : null, index ?? 0, own);
-    const withEcho: Fill = shows ? f : { ...f, overlay: () => echo };
-    if (at.length === 0 && !many) return this.#settle(fillEchoed(plan, withEcho, shows ? undefined : echo), null);
-    const entity = plans.entity ? fillEchoed(plans.entity, withEcho, shows ? undefined : echo) : {};
+    const f: Fill = { ...this.#fillOf(null, 0, own), overlay: () => echo };
+    if (at.length === 0 && !many) return this.#settle(fillEchoed(plan, f, echo), null);
+    const entity = plans.entity ? fillEchoed(plans.entity, f, echo) : {};
     if (at.length === 0) return [entity];
-    return place(this.#settle(fill(plan, { ...f, type: null }), null), at, many ? [entity] : entity);
+    return place(this.#settle(fill(plan, f), null), at, many ? [entity] : entity);
   }
 
   /** Arguments by normal name: what a reading says back of its question. */
@@ -548,7 +634,14 @@ class Call {
         return Array.from({ length: Math.min(2, this.#mostItems([])) }, (_, i) =>
           fill(plan, this.#fillOf(null, 0, new Persona(key(own.seed, i)))),
         );
-      return this.#settle(fill(plans.envelope.plan, this.#fillOf(null, 0, own)), null);
+      const body = this.#settle(fill(plan, this.#fillOf(null, 0, own)), null);
+      if (!plans.entity || !many) return body;
+      const item = fill(plans.entity, this.#fillOf(null, 0, own));
+      return place(
+        body,
+        at,
+        Array.from({ length: Math.max(1, this.#fewestItems(at)) }, () => item),
+      );
     }
     let found = this.#scope.length
       ? this.#scope
@@ -559,39 +652,54 @@ class Call {
       .made(api, type)
       .filter((m) => this.#scope.every((s) => !m.scope.some((x) => x.type === s.type && x.index !== s.index)));
     found = [...found, ...made.map((m) => m.index)].filter((i) => !this.#session.isDeleted(api, type, i));
+    const least = this.#fewestItems(plans.envelope?.at ?? []);
+    if (found.length < least) found = [...this.#population.members(type)];
+    for (let i = 0; found.length > 0 && found.length < least; i++) found.push(found[i] as number);
     const whole = plans.entity;
-    let items = found.map((index) => fill(whole, this.#fillOf(type, index, this.#population.persona(type, index))));
-    const unfiltered = items;
-    items = this.#filter(items);
-    items = this.#sort(items);
+    const show = (index: number) => this.#shown(whole, type, index);
+    if (!this.#looks()) return this.#page(found.length, (from, to) => found.slice(from, to).map(show), plans);
+    const unfiltered = found.map(show);
+    let items = this.#sort(this.#filter(unfiltered));
     // A schema that wants items gets them: such lists cannot say "nothing found".
-    if (items.length < this.#fewestItems(plans.envelope?.at ?? [])) items = this.#padded(items, unfiltered, plans);
-    return this.#page(items, plans);
+    const fewest = this.#fewestItems(plans.envelope?.at ?? []);
+    for (const item of unfiltered) if (items.length < fewest) items = [...items, item];
+    return this.#page(items.length, (from, to) => items.slice(from, to), plans);
   }
 
-  /** Words of an argument's name without signs. */
-  #argumentsBy(test: RegExp): [string, Json][] {
-    return Object.entries(this.#args).filter(
-      ([k]) => test.test(splitWords(k).join(" ")) && this.#tool.places[k] !== "path",
+  /** Whether any argument filters or sorts: only then has every entity to be looked at. */
+  #looks(): boolean {
+    const skip = new Set([...this.op.scope.map((r) => r.param), ...this.op.refs.map((r) => r.param)]);
+    return Object.keys(this.#args).some(
+      (k) => !skip.has(k) && this.#tool.places[k] !== "header" && this.#tool.places[k] !== "path" && !this.#pages(k),
     );
+  }
+  /** An argument's role. "start" with an "end" is a time. */
+  #role(param: string): Role | null {
+    if (param.toLowerCase() === "start" && "end" in this.#tool.parameters.properties) return null;
+    return roleOf(param);
+  }
+  /** Whether an argument is about pages. */
+  #pages(param: string): boolean {
+    const role = this.#role(param);
+    return role !== null && role !== "sort" && role !== "direction" && role !== "search";
+  }
+
+  /** Values of the arguments that play a role. */
+  #of(role: Role): Json[] {
+    const out: Json[] = [];
+    for (const k in this.#args)
+      if (this.#role(k) === role && this.#tool.places[k] !== "path") out.push(this.#args[k] as Json);
+    return out;
   }
 
   #filter(items: Json[]): Json[] {
     const skip = new Set([...this.op.scope.map((r) => r.param), ...this.op.refs.map((r) => r.param)]);
     let out = items;
     for (const [param, value] of Object.entries(this.#args)) {
-      const words = splitWords(param).join(" ");
       if (skip.has(param) || this.#tool.places[param] === "header" || this.#tool.places[param] === "path") continue;
-      if (
-        PAGING.test(words) ||
-        OFFSET.test(words) ||
-        PAGE.test(words) ||
-        TOKEN.test(words) ||
-        SORT.test(words) ||
-        DIRECTION.test(words)
-      )
-        continue;
-      if (SEARCH.test(words) && typeof value === "string") {
+      const role = this.#role(param);
+      if (role !== null && role !== "search") continue;
+      if (role === "search" && typeof value === "string") {
         const hits = out.filter((item) => texts(item).some((t) => t.toLowerCase().includes(value.toLowerCase())));
         // Free text that no field holds: what a full-text search would rank first.
         out = hits.length
@@ -617,11 +725,13 @@ class Call {
   }
 
   #sort(items: Json[]): Json[] {
-    const by = this.#argumentsBy(SORT).find(([, v]) => typeof v === "string")?.[1];
+    const by = this.#of("sort").find((v) => typeof v === "string");
     if (typeof by !== "string") return items;
     const field = normal(by.replace(/^[-+]/, "").replace(/[\s:]+(asc|desc)(ending)?$/i, ""));
     if (!items.some((i) => memberOf(i, field) !== undefined)) return items;
-    const direction = this.#argumentsBy(DIRECTION).some(([, v]) => typeof v === "string" && /^desc/i.test(v));
+    const direction = [...this.#of("direction"), ...this.#of("sort")].some(
+      (v) => typeof v === "string" && /^desc/i.test(v),
+    );
     const down = by.startsWith("-") || /[\s:]desc/i.test(by) || direction;
     const sorted = [...items].sort((a, b) => {
       const x = memberOf(a, field) ?? null;
@@ -631,31 +741,29 @@ class Call {
     return down ? sorted.reverse() : sorted;
   }
 
-  #page(items: Json[], plans: Plans): Json {
-    const size = firstNumber(this.#argumentsBy(PAGING)) ?? DEFAULT_PAGE;
-    const limit = Math.min(Math.max(1, Math.floor(size)), 20, this.#mostItems(plans.envelope?.at ?? []));
-    const page = firstNumber(this.#argumentsBy(PAGE));
-    const token = this.#argumentsBy(TOKEN)
-      .map(([, v]) => /^pg(\d+)$/.exec(String(v))?.[1])
+  /** One page of `total` items, which `take` gives from one number up to another. */
+  #page(total: number, take: (from: number, to: number) => Json[], plans: Plans): Json {
+    const size = firstNumber(this.#of("size")) ?? DEFAULT_PAGE;
+    const where = plans.envelope?.at ?? [];
+    const fewest = this.#fewestItems(where);
+    const limit = Math.max(Math.min(Math.max(1, Math.floor(size)), 20, this.#mostItems(where)), fewest);
+    const page = firstNumber(this.#of("page"));
+    const token = this.#of("token")
+      .map((v) => /^pg(\d+)$/.exec(String(v))?.[1])
       .find((v) => v !== undefined);
-    const offset = Math.max(
-      0,
-      Math.floor(
-        token !== undefined
-          ? Number(token)
-          : (firstNumber(this.#argumentsBy(OFFSET)) ?? (page !== undefined && page > 1 ? (page - 1) * limit : 0)),
-      ),
-    );
-    const shown = items.slice(offset, Math.max(offset + limit, offset + this.#fewestItems(plans.envelope?.at ?? [])));
-    const next = offset + limit < items.length ? offset + limit : null;
-    if (!plans.envelope)
-      return { items: shown, total: items.length, ...(next === null ? {} : { next_token: `pg${next}` }) };
+    const skipped = firstNumber(this.#of("offset"));
+    const asked =
+      token !== undefined ? Number(token) : (skipped ?? (page !== undefined && page > 1 ? (page - 1) * limit : 0));
+    const offset = Math.max(0, fewest ? Math.min(Math.floor(asked), total - fewest) : Math.floor(asked));
+    const shown = take(offset, offset + limit);
+    const next = offset + limit < total ? offset + limit : null;
+    if (!plans.envelope) return { items: shown, total, ...(next === null ? {} : { next_token: `pg${next}` }) };
     const { plan, at } = plans.envelope;
     if (at.length === 0) return shown;
     const own = new Persona(key(this.#world.seed, this.#tool.name, canonical(this.#meaningful())));
     return place(
       this.#settle(fill(plan, this.#fillOf(null, 0, own)), {
-        total: items.length,
+        total,
         shown: shown.length,
         limit,
         offset,
@@ -674,38 +782,20 @@ class Call {
     for (const name of at) s = s?.properties?.[name];
     return s;
   }
-  #padded(items: Json[], pool: Json[], plans: Plans): Json[] {
-    const type = this.op.type;
-    const out = [...items];
-    const more = [
-      ...pool,
-      ...(type && plans.entity ? this.#population.members(type) : []).map((i) =>
-        fill(plans.entity as Plan, this.#fillOf(type, i, this.#population.persona(type as string, i))),
-      ),
-    ];
-    const wanted = this.#fewestItems(plans.envelope?.at ?? []);
-    for (let i = 0; out.length < wanted && more.length; i++) out.push(more[i % more.length] as Json);
-    return out;
-  }
-
   /** How many items the response's schema allows in the list at a path. */
   #mostItems(at: readonly string[]): number {
     return this.#listSchema(at)?.maxItems ?? 100;
   }
 
   /** Envelope members that speak of the call itself: success, no errors, how many there are, where the next page is. */
-  #settle(
-    body: Json,
-    list: { total: number; shown: number; limit: number; offset: number; next: number | null } | null,
-  ): Json {
+  #settle(body: Json, list: Page | null): Json {
     const schema = this.#tool.response ? clean(this.#tool.response) : undefined;
     if (body === null || typeof body !== "object" || Array.isArray(body) || !schema?.properties) return body;
     const required = new Set(schema.required ?? []);
     for (const name of Object.keys(body)) {
       const s = schema.properties[name];
       if (!s) continue;
-      const words = splitWords(name).join(" ");
-      const wanted = settled(words, body[name] as Json, list);
+      const wanted = settled(name, body[name] as Json, list);
       if (wanted === undefined) continue;
       const v = wanted === "omit" ? undefined : coerce(wanted, s);
       if (v !== undefined) body[name] = v;
@@ -715,40 +805,76 @@ class Call {
   }
 }
 
-function settled(
-  words: string,
-  now: Json,
-  list: { total: number; shown: number; limit: number; offset: number; next: number | null } | null,
-): Json | undefined {
-  if (
-    /^(success|ok|succeeded|is success|is successful|successful|valid|acknowledged)$/.test(words) &&
-    typeof now === "boolean"
-  )
-    return true;
-  if (/^(errors?|error (message|code|details|description)|warnings?|fault|exception|validation errors)$/.test(words))
-    return Array.isArray(now) ? [] : "omit";
-  if (/^(status code|code|http status|response code)$/.test(words) && typeof now === "number") return 200;
-  if (words === "status" && typeof now === "number") return 200;
+/** What a member of an envelope speaks of, by its words. */
+type Settled =
+  | "success"
+  | "errors"
+  | "code"
+  | "status"
+  | "total"
+  | "more"
+  | "token"
+  | "link"
+  | "limit"
+  | "offset"
+  | "page"
+  | "pages";
+const SETTLED: [Settled, RegExp][] = [
+  ["success", /^(success|ok|succeeded|is success|is successful|successful|valid|acknowledged)$/],
+  ["errors", /^(errors?|error (message|code|details|description)|warnings?|fault|exception|validation errors)$/],
+  ["code", /^(status code|code|http status|response code)$/],
+  ["status", /^status$/],
+  [
+    "total",
+    /^(total|total (count|results|items|records|elements|size|rows|entries|hits)|num (results|found|items)|count|records? (total|count)|result count|total num|odata count)$/,
+  ],
+  ["more", /^(has more|more|has next|has next page|has more items|is truncated|truncated|has additional results)$/],
+  ["token", /(next|continuation|page) ?(page)? ?(token|cursor|marker)$|^(cursor|marker|next|next cursor)$/],
+  ["link", /^(next|previous|prev|first|last) ?(page)? ?(url|uri|link)?$|odata next link/],
+  ["limit", /^(limit|per page|page size|max results)$/],
+  ["offset", /^(offset|skip|start|start index)$/],
+  ["page", /^(page|current page|page number)$/],
+  ["pages", /^(total pages|pages|page count|last page)$/],
+];
+const settledRoles = new Map<string, Settled | null>();
+
+interface Page {
+  total: number;
+  shown: number;
+  limit: number;
+  offset: number;
+  next: number | null;
+}
+function settled(name: string, now: Json, list: Page | null): Json | undefined {
+  let role = settledRoles.get(name);
+  if (role === undefined) {
+    const words = splitWords(name).join(" ");
+    role = SETTLED.find(([, r]) => r.test(words))?.[0] ?? null;
+    settledRoles.set(name, role);
+  }
+  if (role === null) return undefined;
+  if (role === "success") return typeof now === "boolean" ? true : undefined;
+  if (role === "errors") return Array.isArray(now) ? [] : "omit";
+  if (role === "code" || role === "status") return typeof now === "number" ? 200 : undefined;
   if (!list) return undefined;
-  if (
-    /^(total|total (count|results|items|records|elements|size|rows|entries|hits)|num (results|found|items)|count|records? (total|count)|result count|total num|odata count)$/.test(
-      words,
-    ) &&
-    typeof now === "number"
-  )
-    return list.total;
-  if (
-    /^(has more|more|has next|has next page|has more items|is truncated|truncated|has additional results)$/.test(words)
-  )
-    return list.next !== null;
-  if (/(next|continuation|page) ?(page)? ?(token|cursor|marker)$|^(cursor|marker|next|next cursor)$/.test(words))
-    return list.next === null ? "omit" : `pg${list.next}`;
-  if (/^(next|previous|prev|first|last) ?(page)? ?(url|uri|link)?$|odata next link/.test(words)) return "omit";
-  if (/^(limit|per page|page size|max results)$/.test(words)) return list.limit;
-  if (/^(offset|skip|start|start index)$/.test(words)) return list.offset;
-  if (/^(page|current page|page number)$/.test(words)) return Math.floor(list.offset / list.limit) + 1;
-  if (/^(total pages|pages|page count|last page)$/.test(words)) return Math.max(1, Math.ceil(list.total / list.limit));
-  return undefined;
+  switch (role) {
+    case "total":
+      return typeof now === "number" ? list.total : undefined;
+    case "more":
+      return list.next !== null;
+    case "token":
+      return list.next === null ? "omit" : `pg${list.next}`;
+    case "link":
+      return "omit";
+    case "limit":
+      return list.limit;
+    case "offset":
+      return list.offset;
+    case "page":
+      return Math.floor(list.offset / list.limit) + 1;
+    case "pages":
+      return Math.max(1, Math.ceil(list.total / list.limit));
+  }
 }
 
 /** Fills a plan whose top members may say the call's arguments back. */
@@ -793,13 +919,14 @@ function memberOf(item: Json, name: string): Json | undefined {
   for (const k of Object.keys(item)) if (normal(k) === name) return item[k];
   return undefined;
 }
+const isObject = (v: Json): v is JsonObject => v !== null && typeof v === "object" && !Array.isArray(v);
 function texts(value: Json): string[] {
   if (typeof value === "string") return [value];
   if (value === null || typeof value !== "object") return [];
   return (Array.isArray(value) ? value : Object.values(value)).flatMap(texts);
 }
-function firstNumber(found: [string, Json][]): number | undefined {
-  for (const [, v] of found) {
+function firstNumber(found: readonly Json[]): number | undefined {
+  for (const v of found) {
     const n = typeof v === "number" ? v : typeof v === "string" && /^\d+$/.test(v) ? Number(v) : undefined;
     if (n !== undefined) return n;
   }

@@ -213,7 +213,8 @@ export class Draft {
       }
       args[param] = value;
       sources[param] = { from: "user" };
-      stated.push({ label, value, param });
+      // "a message with message …" is said better.
+      stated.push({ label: label === humanise(offer.type) ? "text" : label, value, param });
       this.told.push(value);
       if (!must) extra--;
     }

@@ -6,7 +6,7 @@ import { coerce } from "../render.ts";
 import { clean } from "../schema.ts";
 import { humanise, listed, pluralPhrase } from "../words.ts";
 import { type Draft, stop } from "./draft.ts";
-import { argumentLabel, brand, mention, one, several, spoken } from "./speech.ts";
+import { argumentLabel, belonging, brand, mention, one, several, spoken } from "./speech.ts";
 import { links, type Offer, type Surface } from "./surface.ts";
 
 /** What one piece asks: sentences without the service's name, each able to follow "In X, ". */
@@ -437,7 +437,7 @@ function createdIndex(d: Draft, step: number): number {
 
 /** Classes whose values make sense in another system. */
 const CARRIED = new Set<FieldClass>(
-  "email phone company city country country_code currency date first_name last_name person username street postcode url hostname title name code".split(
+  "email phone company city country country_code first_name last_name person username street postcode hostname date".split(
     " ",
   ) as FieldClass[],
 );
@@ -494,12 +494,8 @@ function makeFrom(
           .filter((t) => !taken.has(t.param))
           .map((t) => ({ c, ...t })),
       );
-      // A name is carried only into a field of that very name: a customer's name is no project's title.
-      const hit = options.find(
-        (o) =>
-          (o.c.cls !== "name" && o.c.cls !== "title" && o.c.cls !== "code" && o.c.cls !== "url") ||
-          o.c.label === o.label,
-      );
+      // A start date is carried into a start date only.
+      const hit = options.find((o) => o.c.cls !== "date" || o.c.label === o.label);
       if (!hit) break;
       taken.add(hit.param);
       used.push(hit);
@@ -588,4 +584,81 @@ export function diamond(d: Draft, s: Surface, to: Surface): Piece {
   const own = brand(list.tool);
   const text = `find ${found.E}. Create${inBrand(own, brand(m.offer.tool))} ${joined(one(m.offer.type), d.steps[m.step]!.owners)} whose ${x!.label} is its ${x!.c.label} and whose ${y!.label} is the ${y!.c.label} of ${C}${d.steps[m.step]!.stated.length ? `, with ${listed(d.steps[m.step]!.stated.map((v) => `${v.label} ${spoken(v.value)}`))}` : ""}.${newId(d, m.step)}`;
   return { text, brand: own };
+}
+
+/** Finds an entity by name, then lists what belongs to it. */
+export function findChildren(d: Draft, s: Surface): Piece {
+  const pairs = s.lists.flatMap((l) =>
+    under(s.lists, l.type)
+      .filter((b) => b.type !== l.type && sameOwners(b, l))
+      .map((b) => [l, b] as const),
+  );
+  const [list, child] = pick(d, pairs);
+  const found = find(d, list);
+  const before = d.asked.length;
+  const piece = readAll(d, s, { known: context(d, found.step, list.type, found.index), of: "" }, [child]);
+  const label = pluralPhrase(d.asked[before]!.label);
+  const text = d.rng.pick([
+    `find ${found.E} and list the ${label} of ${its(list.type)} ${piece.noun}.`,
+    `what are the ${label} of the ${piece.noun} ${belonging(list.type)} ${found.E}?`,
+    `which ${piece.noun} are there ${belonging(list.type)} ${found.E}? I want their ${label}.`,
+    `I need the ${label} of all ${piece.noun} ${belonging(list.type)} ${found.E}.`,
+  ]);
+  return { text, brand: brand(child.tool) };
+}
+
+/** Finds an entity by name, then creates something in it. */
+export function findAndMakeInside(d: Draft, s: Surface): Piece {
+  const pairs = s.lists.flatMap((l) =>
+    under(s.creates, l.type)
+      .filter((b) => b.type !== l.type && sameOwners(b, l))
+      .map((b) => [l, b] as const),
+  );
+  const [list, offer] = pick(d, pairs);
+  const found = find(d, list);
+  const step = d.take(offer, {
+    known: context(d, found.step, list.type, found.index),
+    optional: d.rng.int(1, 2),
+  });
+  if (!d.steps[step]!.stated.length) return stop("a create without any value");
+  const what = withValues(d, step);
+  const into = belonging(list.type) === "of" ? "to" : belonging(list.type);
+  const text = d.rng.pick([
+    `add ${joined(one(offer.type), into, found.E, what)}.${newId(d, step)}`,
+    `create ${joined(one(offer.type), what, into === "to" ? "for" : into, found.E)}.${newId(d, step)}`,
+    `${found.E} needs a new ${joined(humanise(offer.type), what)}; please create it.${newId(d, step)}`,
+  ]);
+  return { text, brand: brand(offer.tool) };
+}
+
+/** Finds two entities by name, each in its own list, and creates something that refers to both. */
+export function fanInByName(d: Draft, s: Surface): Piece {
+  const options = s.creates.flatMap((offer) => {
+    const wanted = [offer.op.scope.at(-1)?.type, ...offer.op.refs.map((r) => r.type)].filter(
+      (t): t is string => t !== undefined,
+    );
+    const lists = [...new Set(wanted)].flatMap((t) =>
+      s.lists.filter((l) => l.type === t && (sameOwners(l, offer) || !l.op.scope.length)).slice(0, 1),
+    );
+    return lists.length >= 2 ? [{ offer, lists: lists.slice(0, 2) }] : [];
+  });
+  const { offer, lists } = pick(d, options);
+  const [x, y] = lists as [Offer, Offer];
+  const a = find(d, x);
+  const known = context(d, a.step, x.type, a.index);
+  const b = find(d, y);
+  for (const [t, k] of context(d, b.step, y.type, b.index)) if (!known.has(t)) known.set(t, k);
+  const step = d.take(offer, { known, optional: 1 });
+  const inside = offer.op.scope.at(-1)?.type;
+  const [place, ref] = inside === y.type ? [b, a] : [a, b];
+  const refNoun = humanise(inside === y.type ? x.type : y.type);
+  const placed = inside === x.type || inside === y.type;
+  const what = withValues(d, step);
+  const text = placed
+    ? d.rng.pick([
+        `create ${joined(one(offer.type), belonging(inside ?? ""), place.E)} for ${ref.E}${what ? `, ${what}` : ""}.${newId(d, step)}`,
+        `add ${joined(one(offer.type), what, belonging(inside ?? ""), place.E)}; its ${refNoun} should be ${ref.E}.${newId(d, step)}`,
+      ])
+    : `create ${joined(one(offer.type), what)} for ${a.E} and ${b.E}.${newId(d, step)}`;
+  return { text, brand: brand(offer.tool) };
 }

@@ -3,7 +3,7 @@ import type { Json, JsonSchema, Tool } from "../../catalog/types.ts";
 import { isOrdinary } from "../compare.ts";
 import { type FieldClass, fieldClass } from "../fields.ts";
 import type { Rng } from "../hash.ts";
-import { capital, humanise, pluralPhrase, singular, splitWords, withArticle } from "../words.ts";
+import { capital, humanise, isPlural, pluralPhrase, singular, splitWords, withArticle } from "../words.ts";
 
 const CASED: Record<string, string> = Object.fromEntries(
   "GitHub GitLab YouTube PayPal LinkedIn DocuSign SendGrid Twilio Stripe Xero Zoom Vimeo Linode DigitalOcean BigCommerce WordPress HubSpot Mailchimp OpenAI Avaza Telnyx Bunq Adyen Zuora Magento Loket Visma Mist Plaid Slack Spotify Trello Asana Netlify Vercel Box Dropbox Figma Notion Jira eBay BrowserStack CircleCI TravisCI PagerDuty WhatsApp VTEX IBKR XKCD NASA BBC BritBox ClickMeter ClickSend CallFire AppVeyor Zendesk CloudFlare Squareup NetBox Rubrik Bitbucket Discourse DeepL"
@@ -17,12 +17,17 @@ const FAMILIES: Record<string, string> = {
   "microsoft.com": "Microsoft",
 };
 
-const cased = (word: string): string => CASED[word] ?? (word.length <= 3 ? word.toUpperCase() : capital(word));
+const cased = (word: string): string =>
+  CASED[word] ?? (word.length <= 3 || /\d/.test(word) ? word.toUpperCase() : capital(word));
+
+/** Words of an API's name, digits kept with their letters: "ec2" stays one word. */
+const brandWords = (text: string) => (/^[a-z]+\d+$/.test(text) ? [text] : splitWords(text));
 
 /** The service's name: "Xero", "Google Calendar", "AWS CodeDeploy". */
 export function brand(tool: Tool): string {
   const family = FAMILIES[tool.provider];
-  const label = tool.provider.replace(/^(www|api)\./, "").split(".")[0] ?? tool.provider;
+  const host = tool.provider.split(".");
+  const label = (host.length > 2 && /^(www|api)$/.test(host[0] ?? "") ? host[1] : host[0]) ?? tool.provider;
   const base = family ?? label.split(/[-_]/).map(cased).join(" ");
   const part =
     tool.api
@@ -30,7 +35,7 @@ export function brand(tool: Tool): string {
       .replace(/^[/:]+/, "")
       .split("/")[0] ?? "";
   const known = new Set(base.toLowerCase().split(" "));
-  const words = splitWords(part.replace(/^(azsadmin|twilio|azure|github|api\.github)[-_.]?/i, "")).filter(
+  const words = brandWords(part.replace(/^(azsadmin|twilio|azure|github|api\.github)[-_.]?/i, "")).filter(
     (w) =>
       !known.has(w) &&
       !/^(v?\d+|v|api|com|rest|service|services|net|client|management|admin|arm|open|public|the)$/.test(w) &&
@@ -54,6 +59,10 @@ const SHORT = new Set(
     " ",
   ),
 );
+
+/** Labels that read as half a sentence, or that speak of the transport and not of the thing. */
+const AWKWARD =
+  /^(to|from|by|of|in|is|has|can|all|no|not|or|and|with|for|if|on|at|as|should|was|use|uses|the|my|do|does)\b|\b(at|on|by|to|of|in|for|or|and|with|id|ID|is)$|^(total|page|pages|current page|total pages|total size|page size|version|api version|API version|total count|total items|kind|object)$|^(xml|json|http|etag)\b/;
 
 /** Classes of response fields that people ask for. */
 const ASKED = new Set<FieldClass>(
@@ -84,10 +93,11 @@ export function factLabel(name: string, schema: JsonSchema, value: Json, near: s
     cls !== "status"
   )
     return words[0] === "type" || words[0] === "state" ? words[0] : null;
-  const phrase = humanise(words.join(" "));
+  const phrase = humanise(words.join(" ")).replace(/^zip$/i, "zip code");
+  if (AWKWARD.test(phrase)) return null;
   if (cls === "email") return words.length === 1 ? "email address" : phrase;
   if (cls === "phone" && words.length === 1) return "phone number";
-  if (cls === "count" && /s$/.test(words.at(-1) ?? "") && !/count|quantity/.test(phrase))
+  if (cls === "count" && isPlural(words.at(-1) ?? "") && !/count|quantity/.test(phrase))
     return `number of ${phrase.replace(/^(num|number|no|total|n) (of )?/, "")}`;
   if (cls === "duration" || (cls === "count" && /^\d/.test(phrase))) return null;
   return phrase;
@@ -97,13 +107,11 @@ function momentLabel(words: readonly string[], cls: FieldClass): string | null {
   const w = words.filter((x) => !/^(at|on|date|time|timestamp|datetime|utc|ts|dt)$/.test(x));
   const core = w.join(" ");
   if (/^creat(ed|ion)?$/.test(core) || core === "inserted") return "creation date";
-  if (/^(last )?(updat(ed|e)?|modif(ied|y|ication)?|chang(ed|e)|edited)$/.test(core)) return "date of the last update";
+  if (/^(last )?(updat(ed|e)?|modif(ied|y|ication)?|chang(ed|e)|edited)$/.test(core)) return "last update date";
   if (core === "") return words.includes("date") ? "date" : null;
   const last = words.at(-1) ?? "";
   if (/^(at|on)$/.test(last))
-    return /ed$|sent$|due$|begun$/.test(core)
-      ? `date it was ${core}`.replace("it was due", "it is due")
-      : `${humanise(core)} date`;
+    return w.length === 1 ? (/ed$|sent$/.test(core) ? `date it was ${core}` : `${humanise(core)} date`) : null;
   if (last === "date" || last === "time")
     return `${humanise(core)} ${last === "time" && cls === "datetime" ? "time" : last}`;
   return cls === "date" || /(birthday|deadline|start|end|due|expiration|expiry)/.test(core)
@@ -115,7 +123,7 @@ function momentLabel(words: readonly string[], cls: FieldClass): string | null {
 
 /** Classes of arguments that a person can state. */
 const STATED = new Set<FieldClass>(
-  "email phone first_name last_name person username company job street city region postcode country country_code currency amount percent count rating year date datetime status name title text version code category tag timezone language locale url color hostname duration".split(
+  "email phone first_name last_name person username company job street city region postcode country country_code currency amount percent count rating year date datetime status name title text version code timezone language locale url color hostname duration".split(
     " ",
   ) as FieldClass[],
 );
@@ -125,8 +133,7 @@ export function argumentLabel(name: string, schema: JsonSchema, value: Json, nea
   const cls = fieldClass(name, schema);
   if (typeof value === "object" || value === "") return null;
   if (typeof value === "string" && value.length > 70) return null;
-  if (cls === "flag" || (!STATED.has(cls) && !schema.enum && !(typeof value === "number" && cls === "other")))
-    return null;
+  if (cls === "flag" || (!STATED.has(cls) && !schema.enum)) return null;
   if (typeof value === "number" && (cls === "datetime" || cls === "id")) return null;
   const words = splitWords(name).filter((w, i, all) => w !== all[i - 1]);
   if (!readable(words.join(" "), `${near} ${schema.description ?? ""}`)) return null;
@@ -139,6 +146,13 @@ export function argumentLabel(name: string, schema: JsonSchema, value: Json, nea
     )
   )
     return null;
+  if (
+    AWKWARD.test(words.join(" ")) ||
+    ((cls === "date" || cls === "datetime") && /creat|modif|updat|delet/.test(words.join(" ")))
+  )
+    return null;
+  if (words.length === 1 && cls === "email") return "email address";
+  if (words.length === 1 && cls === "phone") return "phone number";
   return humanise(words.join(" "));
 }
 

@@ -25,6 +25,40 @@ export interface Surface {
 const DULL =
   /\b(token|session|log|metadata|schema|config|configuration|setting|option|property|parameter|header|field|value|key|credential|secret|version|info|information|detail|data|status|state|result|resource|object|entity|item|element|self|me|me|health|ping|batch|bulk|count|default|definition|operation|v\d|test|attribute|extension|type|metrics|metric|stat|statistics|statistic|summary|search|query|request|response|link|permission|capability|content|list|preview|usage|iam policy|etag|callback|xml|json|action|body|record set|navigation|property|oauth|auth|login|logout|index)$/;
 
+/** Last words of types that name a thing; other words ("internal", "following", "unapply") make no sense as "the …". */
+const THINGS = new Set(
+  `absence account achievement activity actor ad address adjustment admin agent agreement aircraft airline airport alarm album alert alias allele allergy
+allocation amendment annotation announcement answer app appliance applicant application appointment archive area article artifact artist assessment
+asset assignment assistant asteroid attachment attendee attraction audit author award backup badge bank barcode baseline basket beacon beneficiary bid
+bike bill blob blueprint bond book booking bookmark bot bounty branch brand bridge broadcast broker bucket budget bug build builder building bundle
+calendar call camera campaign candidate card carrier cart case category center certificate certification challenge channel chapter charge charger
+chart chat city claim classroom client clinic cluster codespace collaborator collection column comment commit commitment community company component
+compound conference connection connector consumer contact container contract contractor conversation cost counterparty country coupon course court
+creator credit currency customer cycle dashboard database dataset deal dealer deduction delegate delivery department deploy deployment depot design
+destination detector developer device directory discount discussion disease disk dispute district division doctor document domain door draft drive
+driver droplet employee employer encounter endpoint enrollment enterprise entry envelope environment episode estimate event exam exchange expense
+experience experiment facility factory family farm fax feature feed file filter finding firewall fleet flight folder follower food forecast fork form
+forwarder framework function fund gadget gallery game gateway gene genre geofence gist glossary goal grade group guest guide gym habit hierarchy
+holiday host hotel image immunization inbox incident individual industry ingredient inspection installation instance institution instrument insurer
+integration interface interview inventory invitation invite invoice issue issuer job journal lab label language launch lawyer layer lead leaderboard
+league lease leave ledger lesson license listener listing loan locality location lock logo machine mailbox manager mandate mapping marketplace match
+material matter meal media medication meeting member membership menu merchant message meter migration milestone mission model moderator module
+molecule monitor monster mortgage movie namespace network newsletter node note notification nutrient observation offer office opportunity order org
+organisation organization organizer outpost owner ownership package page parcel part participant partition partner party pathway patient payment
+payout payslip period person photo phrase pickup pipeline place placement plan planet player playlist plugin podcast policy poll pool port portfolio
+position post posting premium prescription preset printer priority privilege procedure product profile program project promotion prompt property
+proposal protein provider proxy publication publisher pump purchase question questionnaire queue quiz quotation quote rate rating realm receipt recipe
+recipient recommendation record recording recovery redirect refund region registrant registry release rental reply repo report repository requirement
+reservation resolution restaurant review reviewer reward ride role room route router routine rover ruleset runner sample satellite scenario scene
+schedule scheduler school scooter score scout season section segment seller sender sensor series server service settlement shift shipment shop
+signature site sitemap skill slice slide snapshot snippet song space species sport stack star statement station step stock stop store story strain
+strategy stream student study subaccount submission subnet subnetwork subscriber subscription subuser suggestion supplier survey switch table tag tank
+tariff task tax teacher team teammate template tenant term tester theme thermostat thread thumbnail ticker ticket timeline timer timesheet topic
+topology tour tournament track trade train training transaction transfer translation trash tree trial trigger trip trunk tunnel tweet unit user
+vacancy variable variant vault vehicle vendor venue vessel video violation volume vote voucher vpc wallet warehouse watchlist webhook webinar website
+widget wishlist word workflow workforce workgroup workload workout workspace zone`.split(/\s+/),
+);
+
 const mentions = (text: string, type: string): boolean => {
   const words = new Set(splitWords(text.replace(/[^A-Za-z0-9]/g, " ")).flatMap((w) => [w, singular(w)]));
   const folded = [...words].join("");
@@ -34,7 +68,15 @@ const mentions = (text: string, type: string): boolean => {
 /** Whether a person could fill the operation and would see the point of it. */
 function offer(tool: Tool, op: Op): Offer | null {
   const type = op.target?.type ?? op.type;
-  if (!type || type !== op.type || DULL.test(type) || type.length < 3 || op.scope.length > 2) return null;
+  if (
+    !type ||
+    type !== op.type ||
+    !THINGS.has(type.split(" ").at(-1) ?? "") ||
+    DULL.test(type) ||
+    type.length < 3 ||
+    op.scope.length > 2
+  )
+    return null;
   const near = `${tool.description} ${tool.operation.replace(/_/g, " ")}`;
   if (!readable(type, tool.description) || !mentions(near, type)) return null;
   if (
@@ -70,7 +112,11 @@ function offer(tool: Tool, op: Op): Offer | null {
   }
   if (asked > 4) return null;
   for (const r of op.scope)
-    if (!readable(r.type, tool.description + " " + tool.path.replace(/[{}/_-]/g, " ")) || r.type.length < 3)
+    if (
+      /\b(or|and|with|by|of)\b/.test(r.type) ||
+      !readable(r.type, tool.description + " " + tool.path.replace(/[{}/_-]/g, " ")) ||
+      r.type.length < 3
+    )
       return null;
   return { tool, op, type };
 }

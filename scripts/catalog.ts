@@ -3,14 +3,27 @@
  * Builds it, counts it, searches it, shows a tool.
  */
 import { existsSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { benchmarkFolder } from "../lib/bench/files.ts";
+import { readToolbench } from "../lib/bench/toolbench.ts";
+import { bm25 } from "../lib/catalog/bm25.ts";
 import { type BuildReport, buildCatalog } from "../lib/catalog/build.ts";
+import { type DenseSource, denseRetriever, denseSource, denseText } from "../lib/catalog/dense.ts";
+import { loadEncoder } from "../lib/catalog/encoder.ts";
 import { CatalogFormatError, ToolMissingError } from "../lib/catalog/errors.ts";
 import { FORMATS, type ImportResult } from "../lib/catalog/formats.ts";
+import { fts } from "../lib/catalog/fts.ts";
+import { DENSE_WEIGHT, fusedRetriever, sentences } from "../lib/catalog/fuse.ts";
 import { addToCatalog, importFile } from "../lib/catalog/import.ts";
 import { importMcp, type McpServer, serverLabel, splitCommand } from "../lib/catalog/mcp.ts";
+import { memoryCatalog } from "../lib/catalog/memory.ts";
+import { measureRecall, RECALL_AT, type RecallCase, type RecallRow } from "../lib/catalog/recall.ts";
 import { defaultCatalogPath, openCatalog, type StoredCatalog } from "../lib/catalog/store.ts";
-import type { JsonSchema, Tool } from "../lib/catalog/types.ts";
+import { toolbenchTools } from "../lib/catalog/toolbench.ts";
+import type { JsonSchema, Retriever, Tool } from "../lib/catalog/types.ts";
 import type { Progress } from "../lib/runs/types.ts";
+import { generateTasks } from "../lib/toolenv/tasks.ts";
+import { World } from "../lib/toolenv/world.ts";
 import { type Args, main, UsageError, type Verb } from "./cli.ts";
 
 const VERB: Verb = {
@@ -21,6 +34,7 @@ const VERB: Verb = {
     "bun run catalog stats",
     'bun run catalog search "cancel a calendar event" --k 3',
     "bun run catalog show <tool>",
+    "bun run catalog recall --with bm25 --toolenv",
     "bun run catalog import <file-or-url> --format auto|openapi|mcp|functions|toolbench|bfcl",
     'bun run catalog import --mcp-stdio "npx some-mcp-server --flag"',
     "bun run catalog import --mcp-http http://localhost:3000/mcp",
@@ -32,7 +46,12 @@ const VERB: Verb = {
     provider: { type: "string", help: "import: who offers the tools, where the source does not say" },
     "mcp-stdio": { type: "string", help: "import: the tools of an MCP server started with this command" },
     "mcp-http": { type: "string", help: "import: the tools of an MCP server at this address (streamable HTTP)" },
-    with: { type: "string", default: "bm25", help: "search: bm25 (in memory) or fts5 (SQLite)" },
+    with: {
+      type: "string",
+      help: "search, recall: bm25 (in memory, default), fts5 (SQLite), dense (sentence embeddings), fused",
+    },
+    data: { type: "string", help: "recall: folder of the benchmark files (or PARAAGENT_DATA)" },
+    toolenv: { type: "boolean", help: "recall: also held-out ToolEnv tasks over the whole catalogue" },
   },
 };
 
@@ -69,14 +88,61 @@ function signature(tool: Tool): string {
   return `${tool.name}(${all.slice(0, 8).join(", ")}${all.length > 8 ? `, … ${all.length - 8} more` : ""})`;
 }
 
+const RETRIEVERS = ["bm25", "fts5", "dense", "fused"] as const;
+type RetrieverName = (typeof RETRIEVERS)[number];
+
+function retrieverNames(args: Args, fallback: RetrieverName[]): RetrieverName[] {
+  const given = args.text("with");
+  if (given === undefined) return fallback;
+  return given.split(",").map((name) => {
+    const known = RETRIEVERS.find((r) => r === name);
+    if (!known) throw new UsageError(`--with takes ${RETRIEVERS.join(", ")}, not "${name}".`);
+    return known;
+  });
+}
+
+/** A set of tools with all its retrievers; dense ones are made when asked for. */
+interface Searchable {
+  bm25(): Retriever;
+  fts(): Retriever;
+  dense: DenseSource;
+  /** Where the dense vectors are kept. */
+  cache: string;
+}
+
+async function retrieverOf(name: RetrieverName, from: Searchable, progress: Progress): Promise<Retriever> {
+  if (name === "bm25") return from.bm25();
+  if (name === "fts5") return from.fts();
+  const encoder = await loadEncoder();
+  const dense = denseRetriever(from.dense, encoder, {
+    cache: from.cache,
+    onProgress: (done, of) => progress.update(done, of, "tools embedded"),
+  });
+  return name === "dense" ? dense : fusedRetriever([from.bm25(), dense], [1, DENSE_WEIGHT]);
+}
+
+function searchable(catalog: StoredCatalog): Searchable {
+  return {
+    bm25: () => catalog.bm25(),
+    fts: () => catalog.fts(),
+    dense: {
+      hash: catalog.hash,
+      size: catalog.size,
+      byId: (id) => catalog.byId(id),
+      *texts() {
+        for (const text of catalog.searchTexts()) yield denseText(text);
+      },
+    },
+    cache: `${catalog.path}.dense`,
+  };
+}
+
 async function search(args: Args, catalog: () => Promise<StoredCatalog>): Promise<unknown> {
   const query = args.positionals.slice(1).join(" ");
   if (query === "") throw new UsageError('Say what to search for: bun run catalog search "cancel a calendar event"');
   const k = args.number("k", { min: 1, max: 1000 }) ?? 3;
-  const kind = args.text("with");
-  if (kind !== "bm25" && kind !== "fts5") throw new UsageError(`--with takes bm25 or fts5, not "${kind}".`);
-  const opened = await catalog();
-  const retriever = kind === "fts5" ? opened.fts() : opened.bm25();
+  const [name = "bm25"] = retrieverNames(args, ["bm25"]);
+  const retriever = await retrieverOf(name, searchable(await catalog()), args.progress);
   const hits = retriever.search(query, k).map(({ tool, score }) => {
     return { name: tool.name, score, api: tool.api, description: tool.description, signature: signature(tool) };
   });
@@ -85,6 +151,78 @@ async function search(args: Args, catalog: () => Promise<StoredCatalog>): Promis
     console.log(lines.length > 0 ? lines.join("\n") : "nothing found");
   }
   return { query, retriever: retriever.name, hits };
+}
+
+/** ToolBench's requests against its own 2,490 APIs. */
+function toolbenchCases(args: Args): { tools: Tool[]; whole: RecallCase[] } {
+  const groups = readToolbench(benchmarkFolder(args.text("data")));
+  const { tools, nameOf } = toolbenchTools(groups.flatMap((g) => g.queries.flatMap((q) => q.api_list)));
+  const whole = groups.flatMap(({ group, queries }) =>
+    queries.map((q) => ({
+      group,
+      queries: [q.query],
+      gold: q["relevant APIs"].flatMap(([t, a]) => nameOf(t, a) ?? []),
+    })),
+  );
+  return { tools, whole };
+}
+
+/** Held-out ToolEnv tasks: the request as one query, and what each gold tool must do as a query of its own. */
+function toolenvCases(catalog: StoredCatalog, count: number): Record<"request" | "slot", RecallCase[]> {
+  const spec = { split: "heldout" as const, seed: 1, count, retriever: catalog.bm25() };
+  const tasks = [...generateTasks(catalog, new World(catalog, 1), spec)];
+  return {
+    request: tasks.map((t) => ({ group: "toolenv, request", queries: [t.request], gold: t.tools })),
+    slot: tasks.flatMap((t) =>
+      t.tools.map((tool) => ({ group: "toolenv, slot", queries: [t.queries[tool] ?? ""], gold: [tool] })),
+    ),
+  };
+}
+
+async function recall(args: Args, catalog: () => Promise<StoredCatalog>): Promise<RecallRow[]> {
+  const { tools, whole } = toolbenchCases(args);
+  const byPart = whole.map((c) => ({ ...c, queries: c.queries.flatMap(sentences) }));
+  const hash = memoryCatalog(tools).hash;
+  const bench: Searchable = {
+    bm25: () => bm25(tools),
+    fts: () => fts(tools),
+    dense: denseSource(tools, hash),
+    cache: join(dirname(defaultCatalogPath()), `toolbench-${hash.slice(0, 12)}.dense`),
+  };
+  const rows: RecallRow[] = [];
+  for (const name of retrieverNames(args, ["bm25", "fts5"])) {
+    const retriever = await retrieverOf(name, bench, args.progress);
+    rows.push(...measureRecall(retriever, whole));
+    rows.push(
+      ...measureRecall(retriever, byPart).map((r) => ({ ...r, retriever: `${r.retriever}, a query a sentence` })),
+    );
+  }
+  if (args.on("toolenv")) {
+    const opened = await catalog();
+    const { request, slot } = toolenvCases(opened, 300);
+    for (const name of retrieverNames(args, ["bm25", "fts5"])) {
+      const retriever = await retrieverOf(name, searchable(opened), args.progress);
+      rows.push(...measureRecall(retriever, request), ...measureRecall(retriever, slot));
+    }
+  }
+  if (!args.json) {
+    const cells = rows.map((r) => [
+      r.retriever,
+      r.group,
+      String(r.cases),
+      ...RECALL_AT.map((k) => r.recall[k]!.toFixed(3)),
+      `${r.medianMs.toFixed(2)} ms`,
+    ]);
+    const table = [["retriever", "group", "cases", ...RECALL_AT.map((k) => `recall@${k}`), "median"], ...cells];
+    const width = table[0]!.map((_, i) => Math.max(...table.map((row) => row[i]!.length)));
+    for (const row of table)
+      console.log(row.map((c, i) => (i < 2 ? c.padEnd(width[i]!) : c.padStart(width[i]!))).join("  "));
+    if (args.on("toolenv"))
+      console.log(
+        "ToolEnv keeps only tasks whose gold tools BM25 finds among ten for their slot's query: compare retrievers there by recall@1 and @3.",
+      );
+  }
+  return rows;
 }
 
 /** Where the tools come from: a file, a URL or a live server. */
@@ -137,6 +275,8 @@ await main(VERB, async (args) => {
     }
     case "search":
       return { json: await search(args, catalog) };
+    case "recall":
+      return { json: { rows: await recall(args, catalog) } };
     case "show": {
       const name = args.positionals[1];
       if (name === undefined) throw new UsageError("Name a tool: bun run catalog show <tool>");

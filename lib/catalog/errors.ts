@@ -44,3 +44,13 @@ export class ToolMissingError extends Error {
     super(`no tool named ${tool} in ${path}${near.length > 0 ? `; near it: ${near.join(", ")}` : ""}`);
   }
 }
+
+/** A retriever's optional parts are not there. */
+export class RetrieverMissingError extends Error {
+  override name = "RetrieverMissingError";
+  constructor(retriever: string, reason: string) {
+    super(
+      `the ${retriever} retriever cannot be loaded (${reason}): run "npm install" with optional dependencies, or use bm25`,
+    );
+  }
+}

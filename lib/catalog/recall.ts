@@ -1,5 +1,6 @@
 /** How many of the tools that a request needs a search finds among its first k: recall@k, the mean over requests. */
-import type { Retriever, SearchHit } from "./types.ts";
+import { FUSION_DEPTH, fuse } from "./fuse.ts";
+import type { Retriever } from "./types.ts";
 
 export interface RecallCase {
   group: string;
@@ -20,38 +21,6 @@ export interface RecallRow {
 }
 
 export const RECALL_AT = [1, 3, 5, 10] as const;
-
-/**
- * Reciprocal-rank fusion (Cormack, Clarke and Buettcher, SIGIR 2009): each ranking gives a tool 1 / (60 + rank).
- * The score is the sum; ties by tool id.
- */
-export function fuse(rankings: readonly SearchHit[][], k: number): SearchHit[] {
-  const found = new Map<number, SearchHit>();
-  for (const hits of rankings) {
-    hits.forEach(({ tool }, i) => {
-      const score = 1 / (60 + i + 1);
-      const known = found.get(tool.id);
-      if (known) known.score += score;
-      else found.set(tool.id, { tool, score });
-    });
-  }
-  return [...found.values()].sort((a, b) => b.score - a.score || a.tool.id - b.tool.id).slice(0, k);
-}
-
-/** How deep each ranking is read for a fusion. */
-export const FUSION_DEPTH = 50;
-
-/** Several retrievers over one catalogue as one, by reciprocal-rank fusion. */
-export function fusedRetriever(parts: readonly Retriever[]): Retriever {
-  return {
-    name: parts.map((p) => p.name).join("+"),
-    search: (query, k) =>
-      fuse(
-        parts.map((p) => p.search(query, Math.max(k, FUSION_DEPTH))),
-        k,
-      ),
-  };
-}
 
 /** Recall by group, and over all cases as group "all". */
 export function measureRecall(retriever: Retriever, cases: readonly RecallCase[]): RecallRow[] {
@@ -85,10 +54,4 @@ export function measureRecall(retriever: Retriever, cases: readonly RecallCase[]
     ),
     medianMs: rows.map((r) => r.ms).sort((a, b) => a - b)[rows.length >> 1] ?? 0,
   }));
-}
-
-/** The sentences of a request, for a query each. */
-export function sentences(text: string): string[] {
-  const parts = text.split(/(?<=[.!?])\s+/u).filter((s) => s.trim().length > 3);
-  return parts.length > 0 ? parts : [text];
 }

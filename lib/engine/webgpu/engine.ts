@@ -21,6 +21,7 @@ import { type Chooser, matmul, type Shape, shapeClass, type Variant, variants } 
 import * as norms from "./norms.ts";
 import type { KernelTime } from "./profile.ts";
 import { bytesOf, dims, elements, expect, GpuTensor, isHalf, own, packHalf } from "./tensor.ts";
+import { loadTuning } from "./tune.ts";
 
 /** f32 as the bits of a word. */
 const bitsOf = (x: number): number => new Uint32Array(new Float32Array([x]).buffer)[0]!;
@@ -448,7 +449,18 @@ function halfBits(dtype: DType, value: number): number {
   return new Uint16Array(bytes.buffer)[0]!;
 }
 
-/** Opens an adapter through Dawn. Throws NoEngineError where there is none as asked for. */
-export async function openWebGpuEngine(request: Parameters<typeof openDevice>[0]): Promise<WebGpuEngine> {
-  return new WebGpuEngine(await openDevice(request));
+/**
+ * Opens an adapter through Dawn, with the choices that `bun run bench engine --tune` measured for it unless `tuned` is false.
+ * Throws NoEngineError where there is no adapter as asked for.
+ */
+export async function openWebGpuEngine(
+  request: Parameters<typeof openDevice>[0],
+  options: { tuned?: boolean } = {},
+): Promise<WebGpuEngine> {
+  const engine = new WebGpuEngine(await openDevice(request));
+  // Bun sets NODE_ENV in its test runner, where only fixed defaults may be used.
+  if (options.tuned ?? process.env.NODE_ENV !== "test") {
+    for (const [shape, variant] of loadTuning(engine.info)) engine.tuned.set(shape, variant);
+  }
+  return engine;
 }

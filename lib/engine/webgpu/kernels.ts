@@ -260,4 +260,8 @@ function kernel(
   return { code: enables + head + body, bindings: kept };
 }
 
+/** All sources, to tell whether they changed. */
+export const sourcesText = (): string =>
+  [...Object.values(sources), ...Object.values(preludes), reduce_subgroup].join("\n");
+
 export const assemble = { layout, kernel };

@@ -2,7 +2,7 @@ import { describe, expect, test } from "bun:test";
 import fc from "fast-check";
 import { BM25_SETTINGS, Bm25Index, bm25, type SearchText, searchFields } from "./bm25.ts";
 import { memoryCatalog } from "./memory.ts";
-import { STOP_WORDS, stem, tokens } from "./tokens.ts";
+import { STOP_WORDS, stem, tokens, words } from "./tokens.ts";
 import type { Tool } from "./types.ts";
 
 function tool(id: number, name: string, description: string, parameters: string[] = [], api = "example.com"): Tool {
@@ -29,24 +29,24 @@ function tool(id: number, name: string, description: string, parameters: string[
   };
 }
 
-/** BM25F as its definition says, with no index and no early stop. */
-function plainScores(texts: SearchText[], query: string): number[] {
-  const fields = texts.map(searchFields);
+/** BM25F as its definition says, over words and their stems, with no index and no early stop. */
+function plainScores(list: SearchText[], query: string): number[] {
+  const both = (field: string[]) => field.flatMap((w) => [stem(w), `=${w}`]);
+  const fields = list.map((text) => searchFields(text).map(both));
   const { k1, weights, b } = BM25_SETTINGS;
-  const average = [0, 1, 2, 3].map((f) => Math.max(fields.reduce((a, x) => a + x[f]!.length, 0) / texts.length, 1e-9));
-  const words = tokens(query);
+  const average = [0, 1, 2, 3].map((f) => Math.max(fields.reduce((a, x) => a + x[f]!.length, 0) / list.length, 1e-9));
   return fields.map((own) => {
     let score = 0;
-    for (const word of new Set(words)) {
-      const df = fields.filter((x) => x.some((f) => f.includes(word))).length;
+    for (const term of new Set(both(words(query)))) {
+      const df = fields.filter((x) => x.some((f) => f.includes(term))).length;
       if (df === 0) continue;
-      const idf = Math.log(1 + (texts.length - df + 0.5) / (df + 0.5));
+      const idf = Math.log(1 + (list.length - df + 0.5) / (df + 0.5));
       let tf = 0;
       for (let f = 0; f < 4; f++) {
-        const count = own[f]!.filter((w) => w === word).length;
+        const count = own[f]!.filter((w) => w === term).length;
         tf += (weights[f]! * count) / (1 - b[f]! + (b[f]! * own[f]!.length) / average[f]!);
       }
-      score += Math.sqrt(words.filter((w) => w === word).length) * ((idf * tf * (k1 + 1)) / (k1 + tf));
+      score += (idf * tf * (k1 + 1)) / (k1 + tf);
     }
     return score;
   });
@@ -67,6 +67,11 @@ const word = fc.constantFrom(
   "order",
   "b1",
   "zürich",
+  "lists",
+  "listing",
+  "cities",
+  "orders",
+  "sending",
 );
 const text = fc.array(word, { maxLength: 8 }).map((w) => w.join(" "));
 const texts = fc.array(

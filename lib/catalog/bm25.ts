@@ -1,11 +1,12 @@
 /**
- * BM25F over a catalogue in memory: one inverted index on typed arrays, built once, kept as one file, loaded in one read.
+ * BM25F over a catalogue in memory: one inverted index on typed arrays, built once, kept as one file, loaded in one read. Each word is indexed
+ * twice, as it is and as its stem: either alone finds fewer of ToolBench's tools.
  * Scores: Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond" (2009), sections 3.4 and 3.6. Search stops early
  * as in MaxScore (Turtle and Flood, 1995): once no unseen tool can reach the k best, only those already seen are finished. Exact.
  */
 import { readFileSync, renameSync, writeFileSync } from "node:fs";
 import { catalogHash, toolDigest } from "./hash.ts";
-import { tokens } from "./tokens.ts";
+import { stemOf, words } from "./tokens.ts";
 import type { Retriever, SearchHit, Tool } from "./types.ts";
 
 /** What is indexed of a tool. */
@@ -20,10 +21,10 @@ export interface Bm25Settings {
 }
 
 /** Tuned on ToolBench's requests (`bun run catalog recall`); the optimum is flat: half or double of any of them costs a point at most. */
-export const BM25_SETTINGS: Bm25Settings = { k1: 1.2, weights: [2, 1, 0.75, 0.5], b: [0.7, 0.8, 0.3, 0.6] };
+export const BM25_SETTINGS: Bm25Settings = { k1: 1.2, weights: [2, 1, 0.5, 0.5], b: [0.7, 0.8, 0.3, 0.6] };
 
 const FIELDS = 4;
-const MAGIC = 0x50414d32; // "PAM2"
+const MAGIC = 0x50414d33; // "PAM3"
 
 export function searchText(tool: Tool): SearchText {
   return { ...tool, parameters: Object.keys(tool.parameters.properties) };
@@ -46,12 +47,16 @@ class Growing {
 /** The words of each field of a tool: name, description, API and category, parameter names. */
 export function searchFields(tool: SearchText): string[][] {
   const texts = [tool.name, tool.description, `${tool.api} ${tool.category ?? ""}`, tool.parameters.join(" ")];
-  return texts.map(tokens);
+  return texts.map(words);
 }
 
 /** Counts words as tools come, in id order. */
 export class Bm25Builder {
+  /** Stems as they are, words as "=word". */
   readonly terms = new Map<string, number>();
+  /** The stem's term of each word's term, and itself for a stem. */
+  readonly stemTerm: number[] = [];
+  readonly #pairs = new Map<string, { stem: number; word: number }>();
   readonly termOf = new Growing();
   readonly docOf = new Growing();
   /** Four counts of 8 bits, one a field. */
@@ -60,17 +65,41 @@ export class Bm25Builder {
   readonly totals = [0, 0, 0, 0];
   size = 0;
 
+  #term(key: string, stem?: number): number {
+    let term = this.terms.get(key);
+    if (term === undefined) {
+      term = this.terms.size;
+      this.terms.set(key, term);
+      this.stemTerm.push(stem ?? term);
+    }
+    return term;
+  }
+
+  #pair(word: string): { stem: number; word: number } {
+    let pair = this.#pairs.get(word);
+    if (!pair) {
+      const stem = this.#term(stemOf(word));
+      pair = { stem, word: this.#term(`=${word}`, stem) };
+      this.#pairs.set(word, pair);
+    }
+    return pair;
+  }
+
+  /** Adds the next tool, by the words of its fields. */
   add(fields: readonly string[][]): void {
     const seen = new Map<number, number>();
-    fields.forEach((words, f) => {
-      for (const word of words) {
-        let term = this.terms.get(word);
-        if (term === undefined) this.terms.set(word, (term = this.terms.size));
-        const packed = seen.get(term) ?? 0;
-        if (((packed >>> (8 * f)) & 255) < 255) seen.set(term, packed + 2 ** (8 * f));
+    const count = (term: number, f: number) => {
+      const packed = seen.get(term) ?? 0;
+      if (((packed >>> (8 * f)) & 255) < 255) seen.set(term, packed + 2 ** (8 * f));
+    };
+    fields.forEach((field, f) => {
+      for (const word of field) {
+        const pair = this.#pair(word);
+        count(pair.stem, f);
+        count(pair.word, f);
       }
-      this.lengths.push(words.length);
-      this.totals[f]! += words.length;
+      this.lengths.push(field.length);
+      this.totals[f]! += field.length;
     });
     for (const [term, packed] of seen) {
       this.termOf.push(term);
@@ -80,8 +109,59 @@ export class Bm25Builder {
     this.size++;
   }
 
+  /** Terms renumbered without the words that are their stem's only form: their postings would repeat it. -1 for those left out. */
+  numbering(): { keys: string[]; renumbered: Int32Array } {
+    const names = [...this.terms.keys()];
+    const forms = new Uint32Array(names.length);
+    this.stemTerm.forEach((stem, term) => {
+      if (stem !== term) forms[stem]!++;
+    });
+    const only = new Map<number, string>();
+    const renumbered = new Int32Array(names.length).fill(-1);
+    const kept: number[] = [];
+    this.stemTerm.forEach((stem, term) => {
+      if (stem !== term && forms[stem] === 1) only.set(stem, names[term]!);
+      else renumbered[term] = kept.push(term) - 1;
+    });
+    return { keys: kept.map((term) => names[term]! + (only.get(term) ?? "")), renumbered };
+  }
+
   finish(hash: string, settings: Bm25Settings = BM25_SETTINGS): Bm25Index {
     return Bm25Index.of(hash, this, settings);
+  }
+}
+
+/** What the dictionary says of a word or stem: which postings, and how often they count. */
+class Dictionary {
+  readonly #stems = new Map<string, number>();
+  readonly #words = new Map<string, number>();
+  /** Words that are their stem's only form: one list of postings stands for both. */
+  readonly #alone = new Map<string, number>();
+
+  /** Keys are "stem", "=word" or, for a stem with a single form, "stem=word". */
+  constructor(readonly keys: readonly string[]) {
+    keys.forEach((key, term) => {
+      const at = key.indexOf("=");
+      if (at === 0) this.#words.set(key.slice(1), term);
+      else {
+        this.#stems.set(at < 0 ? key : key.slice(0, at), term);
+        if (at > 0) this.#alone.set(key.slice(at + 1), term);
+      }
+    });
+  }
+
+  /** Terms of a query's distinct words, with what each counts. */
+  lookUp(query: string): Map<number, number> {
+    const weights = new Map<number, number>();
+    for (const word of new Set(words(query))) {
+      const alone = this.#alone.get(word);
+      const stem = alone ?? this.#stems.get(stemOf(word));
+      if (stem === undefined) continue;
+      weights.set(stem, Math.max(weights.get(stem) ?? 0, alone === undefined ? 1 : 2));
+      const own = this.#words.get(word);
+      if (own !== undefined) weights.set(own, 1);
+    }
+    return weights;
   }
 }
 
@@ -91,7 +171,7 @@ export class Bm25Index {
     readonly hash: string,
     /** Number of tools. */
     readonly size: number,
-    private readonly terms: Map<string, number>,
+    private readonly dictionary: Dictionary,
     /** (terms+1) first posting of each term. */
     private readonly starts: Uint32Array,
     /** (terms) highest impact of each term. */
@@ -113,39 +193,41 @@ export class Bm25Index {
 
   /** From a builder's counts. */
   static of(hash: string, builder: Bm25Builder, settings: Bm25Settings): Bm25Index {
-    const { terms, termOf, docOf, counts, lengths, totals, size: n } = builder;
-    const postings = termOf.length;
-    const starts = new Uint32Array(terms.size + 1);
-    for (let p = 0; p < postings; p++) starts[termOf.data[p]! + 1]!++;
-    for (let t = 0; t < terms.size; t++) starts[t + 1]! += starts[t]!;
+    const { termOf, docOf, counts, lengths, totals, size: n } = builder;
+    const { keys, renumbered } = builder.numbering();
+    const starts = new Uint32Array(keys.length + 1);
+    for (let p = 0; p < termOf.length; p++) {
+      const term = renumbered[termOf.data[p]!]!;
+      if (term >= 0) starts[term + 1]!++;
+    }
+    for (let t = 0; t < keys.length; t++) starts[t + 1]! += starts[t]!;
     const next = starts.slice();
-    const docs = new Uint32Array(postings);
-    const impacts = new Float32Array(postings);
-    const bounds = new Float32Array(terms.size);
+    const docs = new Uint32Array(starts[keys.length]!);
+    const impacts = new Float32Array(docs.length);
+    const bounds = new Float32Array(keys.length);
     const average = totals.map((t) => Math.max(t / Math.max(n, 1), 1e-9));
-    for (let p = 0; p < postings; p++) {
-      const term = termOf.data[p]!;
+    for (let p = 0; p < termOf.length; p++) {
+      const term = renumbered[termOf.data[p]!]!;
+      if (term < 0) continue;
       const doc = docOf.data[p]!;
       let tf = 0;
       for (let f = 0; f < FIELDS; f++) {
         const count = (counts.data[p]! >>> (8 * f)) & 255;
         if (count === 0) continue;
-        tf +=
-          (settings.weights[f]! * count) /
-          (1 - settings.b[f]! + (settings.b[f]! * lengths.data[doc * FIELDS + f]!) / average[f]!);
+        const length = lengths.data[doc * FIELDS + f]! / average[f]!;
+        tf += (settings.weights[f]! * count) / (1 - settings.b[f]! + settings.b[f]! * length);
       }
       const df = starts[term + 1]! - starts[term]!;
       const idf = Math.log(1 + (n - df + 0.5) / (df + 0.5));
-      const impact = (idf * tf * (settings.k1 + 1)) / (settings.k1 + tf);
       const at = next[term]!++;
       docs[at] = doc;
-      impacts[at] = impact;
+      impacts[at] = (idf * tf * (settings.k1 + 1)) / (settings.k1 + tf);
       if (impacts[at]! > bounds[term]!) bounds[term] = impacts[at]!;
     }
-    return new Bm25Index(hash, n, terms, starts, bounds, docs, impacts);
+    return new Bm25Index(hash, n, new Dictionary(keys), starts, bounds, docs, impacts);
   }
 
-  /** Ids and scores of the k best tools, best first, ties by id. A word that comes n times in the query counts √n times. */
+  /** Ids and scores of the k best tools, best first, ties by id. A word counts once, however often the query says it. */
   search(query: string, k: number): { id: number; score: number }[] {
     if (k <= 0) return [];
     if (this.#scores.length !== this.size) {
@@ -155,17 +237,10 @@ export class Bm25Index {
     const scores = this.#scores;
     const touched = this.#touched;
     const { starts, docs, impacts, bounds } = this;
-    const weights = new Map<number, number>();
-    for (const word of tokens(query)) {
-      const term = this.terms.get(word);
-      if (term !== undefined) weights.set(term, (weights.get(term) ?? 0) + 1);
-    }
     // Highest bound first, so that the rest can be cut early.
-    const order = [...weights].map(([term, weight]) => ({
-      term,
-      weight: Math.sqrt(weight),
-      bound: bounds[term]! * Math.sqrt(weight),
-    }));
+    const order = [...this.dictionary.lookUp(query)].map(([term, weight]) => {
+      return { term, weight, bound: bounds[term]! * weight };
+    });
     order.sort((a, b) => b.bound - a.bound || a.term - b.term);
     const rest = new Float64Array(order.length + 1);
     for (let i = order.length - 1; i >= 0; i--) rest[i] = rest[i + 1]! + order[i]!.bound;
@@ -210,10 +285,10 @@ export class Bm25Index {
 
   /** The index as one file's bytes. */
   encode(): Uint8Array {
-    const dictionary = new TextEncoder().encode([...this.terms.keys()].join("\n"));
+    const dictionary = new TextEncoder().encode(this.dictionary.keys.join("\n"));
     const padded = Math.ceil(dictionary.length / 8) * 8;
     const hash = new TextEncoder().encode(this.hash.padEnd(64).slice(0, 64));
-    const terms = this.terms.size;
+    const terms = this.dictionary.keys.length;
     const body = new Uint8Array(padded + 4 * (terms + 1 + terms + 2 * this.docs.length));
     body.set(dictionary);
     let at = padded;
@@ -244,8 +319,8 @@ export class Bm25Index {
     const body = aligned.subarray(96);
     if (body.length !== padded + 4 * (2 * terms + 1 + 2 * postings)) return "cut off";
     if (BigInt(Bun.hash(body)) !== new BigUint64Array(aligned.buffer, aligned.byteOffset + 24, 1)[0]) return "damaged";
-    const words = terms === 0 ? [] : new TextDecoder().decode(body.subarray(0, dictionary)).split("\n");
-    if (words.length !== terms) return "damaged";
+    const keys = terms === 0 ? [] : new TextDecoder().decode(body.subarray(0, dictionary)).split("\n");
+    if (keys.length !== terms) return "damaged";
     let at = body.byteOffset + padded;
     const take = <T>(make: (buffer: ArrayBufferLike, offset: number, n: number) => T, n: number): T => {
       const part = make(aligned.buffer, at, n);
@@ -257,7 +332,7 @@ export class Bm25Index {
     const starts = take(u32, terms + 1);
     const bounds = take(f32, terms);
     const docs = take(u32, postings);
-    return new Bm25Index(hash, size, new Map(words.map((w, i) => [w, i])), starts, bounds, docs, take(f32, postings));
+    return new Bm25Index(hash, size, new Dictionary(keys), starts, bounds, docs, take(f32, postings));
   }
 
   /** The stored index of a catalogue, rebuilt from its tools (and stored, where the folder can be written) if missing, foreign or damaged. */

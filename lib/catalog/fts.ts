@@ -1,10 +1,10 @@
 /** Search through SQLite's FTS5: nothing to load, tens of milliseconds a query. For the browser and one-off searches. */
 import { Database } from "bun:sqlite";
 import { searchFields, searchText } from "./bm25.ts";
-import { tokens } from "./tokens.ts";
+import { stemOf, tokens } from "./tokens.ts";
 import type { Retriever, Tool } from "./types.ts";
 
-/** The texts are stored as the words of tokens.ts, so that both indexes agree on what a word is. */
+/** The texts are stored as the words of tokens.ts, stemmed, so that both indexes agree on what a word is. */
 export const FTS_TABLE =
   "CREATE VIRTUAL TABLE fts USING fts5 (name, description, rest, content = '', tokenize = 'unicode61 remove_diacritics 0');";
 
@@ -13,7 +13,7 @@ const WEIGHTS = "4.0, 1.0, 0.3";
 
 /** The three columns of a tool, from the words of its fields. */
 export function ftsColumns(fields: readonly string[][]): [string, string, string] {
-  const [name = [], description = [], ...rest] = fields;
+  const [name = [], description = [], ...rest] = fields.map((field) => field.map(stemOf));
   return [name.join(" "), description.join(" "), rest.flat().join(" ")];
 }
 

@@ -32,12 +32,31 @@ export function stem(word: string): string {
   return w;
 }
 
-/** Words of a text, in order, with repeats: camel case parted, lower case, accents kept, stop words dropped, stemmed. Any script. */
-export function tokens(text: string): string[] {
+/** Words of a text, in order, with repeats: camel case parted, lower case, accents kept, stop words dropped. Any script. */
+export function words(text: string): string[] {
   const out: string[] = [];
   const parted = text.replace(/([\p{Ll}\p{N}])(\p{Lu})/gu, "$1 $2").replace(/['’](?=\p{L})/gu, " ");
   for (const word of parted.toLowerCase().match(WORD) ?? []) {
-    if (!STOP_WORDS.has(word) && word.length <= 40) out.push(stem(word));
+    if (!STOP_WORDS.has(word) && word.length <= 40) out.push(word);
   }
   return out;
+}
+
+/** Stems of words seen before: a catalogue says the same 50,000 words millions of times. */
+const stems = new Map<string, string>();
+
+/** stem(), remembered. */
+export function stemOf(word: string): string {
+  let known = stems.get(word);
+  if (known === undefined) {
+    if (stems.size >= 200_000) stems.clear();
+    known = stem(word);
+    stems.set(word, known);
+  }
+  return known;
+}
+
+/** Stems of a text's words. */
+export function tokens(text: string): string[] {
+  return words(text).map(stemOf);
 }

@@ -31,7 +31,11 @@ interface Limits {
   members: number;
   nested: number;
   depth: number;
+  /** Whether tokens of further pages are shown. */
+  paging?: boolean;
 }
+/** What stands around an entity or a list. */
+export const ENVELOPE: Limits = { members: 14, nested: 6, depth: 2, paging: true };
 export const ENTITY: Limits = { members: 14, nested: 6, depth: 2 };
 export const LISTED: Limits = { members: 8, nested: 4, depth: 1 };
 
@@ -69,7 +73,7 @@ const RANK: Record<string, number> = {
 export const hasContent = (s: JsonSchema) => s.type !== undefined || s.enum !== undefined;
 
 /** Members that a response shows: the required ones, then those that say most, in the schema's own order. */
-function choose(s: JsonSchema, most: number, depth: number): string[] {
+function choose(s: JsonSchema, most: number, depth: number, paging: boolean): string[] {
   const names = Object.keys(s.properties ?? {});
   const required = new Set(s.required ?? []);
   const score = (n: string, i: number): number => {
@@ -80,6 +84,7 @@ function choose(s: JsonSchema, most: number, depth: number): string[] {
     if (p.type === "array")
       return p.items && hasContent(p.items) && (depth > 0 || p.items.type !== "object") ? 10 + i / 1000 : 99;
     const cls = fieldClass(n, p);
+    if (cls === "paging" && paging) return 3;
     if (cls === "secret" || cls === "paging" || n.startsWith("@") || n.startsWith("_")) return 98;
     return (RANK[cls] ?? 6) + i / 1000;
   };
@@ -124,7 +129,7 @@ function compileObject(
   words: string,
 ): Plan {
   const required = new Set(s.required ?? []);
-  const members = choose(s, most, depth).map((name): Member => {
+  const members = choose(s, most, depth, limits.paging ?? false).map((name): Member => {
     const own = s.properties?.[name] as JsonSchema;
     return {
       name,

@@ -8,7 +8,7 @@ import { fieldClass } from "./fields.ts";
 import { canonical, hashText, key } from "./hash.ts";
 import { Persona } from "./persona.ts";
 import { CREATED, Population } from "./population.ts";
-import { coerce, compileEntity, ENTITY, type Fill, fill, hasContent, LISTED, type Plan } from "./render.ts";
+import { coerce, compileEntity, ENTITY, ENVELOPE, type Fill, fill, hasContent, LISTED, type Plan } from "./render.ts";
 import { type ApiModel, analyse, type KeyRef, locate, type Op } from "./resources.ts";
 import { Checks, clean, typeOf } from "./schema.ts";
 import type { Backend, CallResult, FaultKind, Session, ToolCall, Write } from "./types.ts";
@@ -169,11 +169,14 @@ function makePlans(tool: Tool, op: Op, model: ApiModel): Plans {
     if (op.at.length === 0) return { entity, envelope: { plan: entity, at: [], many: op.many } };
     return {
       entity,
-      envelope: { plan: around(compileEntity(schema, null, model, ENTITY, words), op.at), at: op.at, many: op.many },
+      envelope: { plan: around(compileEntity(schema, null, model, ENVELOPE, words), op.at), at: op.at, many: op.many },
     };
   }
   if (schema && hasContent(schema) && (schema.type !== "object" || Object.keys(schema.properties ?? {}).length > 0))
-    return { entity: null, envelope: { plan: compileEntity(schema, null, model, ENTITY, words), at: [], many: false } };
+    return {
+      entity: null,
+      envelope: { plan: compileEntity(schema, null, model, ENVELOPE, words), at: [], many: false },
+    };
   // No schema: the fields that the type has elsewhere, or a name and a status.
   const type = of ? model.types.get(of) : undefined;
   if (!type) return { entity: null, envelope: null };

@@ -1,0 +1,255 @@
+import { expect, test } from "bun:test";
+import fc from "fast-check";
+import { openCatalog } from "../catalog/store.ts";
+import type { Json, JsonObject } from "../catalog/types.ts";
+import { at } from "./compare.ts";
+import { FAULT_KINDS } from "./faults.ts";
+import { canonical, Rng } from "./hash.ts";
+import { Checks, clean, fits } from "./schema.ts";
+import { realSample, shop, validArguments } from "./testdata/sample.ts";
+import type { CallResult } from "./types.ts";
+import { checkArguments, checkResponse, World } from "./world.ts";
+
+const catalog = shop();
+const world = new World(catalog, 11);
+const FULL = process.env.PARAAGENT_FULL === "1";
+
+function calls(w: World = world, seed = 0, faults: Parameters<World["open"]>[1] = []) {
+  const session = w.open(seed, faults);
+  const call = (name: string, args: JsonObject): CallResult => session.call(w.catalog.get(name)!, args);
+  return { session, call };
+}
+const get = (r: CallResult, pointer: string): Json => at(r.body, pointer) ?? null;
+
+test("a list shows entities that get finds, and both say the same of them", () => {
+  const { call } = calls();
+  const list = call("list_customers", {});
+  expect(list.outcome).toBe("ok");
+  const items = get(list, "/data") as JsonObject[];
+  expect(items.length).toBeGreaterThan(1);
+  for (const item of items) {
+    const one = call("get_customer", { id: item.id as number });
+    expect(one.body).toEqual(item);
+    for (const o of call("list_orders", { customer_id: item.id as number }).body as JsonObject[]) {
+      const whole = get(call("get_order", { orderId: o.id as string }), "/order") as JsonObject;
+      expect(whole.customer_id).toBe(item.id as number);
+      for (const k of Object.keys(o)) expect(whole[k]).toEqual(o[k] as Json);
+    }
+  }
+});
+
+test("create, get, update, list, delete: the session remembers", () => {
+  const { call, session } = calls();
+  const made = call("create_customer", { name: "Ada Byron", email: "ada@example.org" });
+  expect(made.status).toBe(201);
+  const id = get(made, "/id") as number;
+  expect(get(call("get_customer", { id }), "/name")).toBe("Ada Byron");
+  expect(get(call("update_customer", { customerId: id, city: "Ghent" }), "/city")).toBe("Ghent");
+  expect(get(call("get_customer", { id }), "/email")).toBe("ada@example.org");
+  expect((get(call("list_customers", { city: "Ghent" }), "/data") as JsonObject[]).map((c) => c.id)).toContain(id);
+  const order = call("create_order", { customer_id: id, title: "Engine", total: 12.5 });
+  expect(get(order, "/customer_id")).toBe(id);
+  expect((call("list_orders", { customer_id: id }).body as JsonObject[]).map((o) => o.title)).toEqual(["Engine"]);
+  expect(call("delete_customer", { id }).outcome).toBe("ok");
+  expect(call("get_customer", { id }).status).toBe(404);
+  expect(call("update_customer", { customerId: id, city: "x" }).outcome).toBe("not_found");
+  expect(
+    session
+      .writes()
+      .map((w) => w.kind)
+      .sort(),
+  ).toEqual(["create", "create", "delete", "update"]);
+  expect(session.writes().find((w) => w.kind === "update")?.values).toEqual({ city: "Ghent" });
+});
+
+test("two sessions never see each other's writes", () => {
+  fc.assert(
+    fc.property(
+      fc.array(fc.tuple(fc.boolean(), fc.string({ minLength: 1, maxLength: 8 })), { minLength: 1, maxLength: 12 }),
+      (steps) => {
+        const both = [calls(), calls()] as const;
+        const names = [new Set<string>(), new Set<string>()] as const;
+        for (const [second, name] of steps) {
+          const i = second ? 1 : 0;
+          both[i].call("create_customer", { name: `own ${i} ${name}` });
+          names[i].add(`own ${i} ${name}`);
+        }
+        for (const i of [0, 1] as const) {
+          const listed = get(both[i].call("list_customers", { limit: 20 }), "/data") as JsonObject[];
+          const own = listed.map((c) => String(c.name)).filter((n) => n.startsWith("own "));
+          expect(own.every((n) => n.startsWith(`own ${i} `))).toBe(true);
+          expect(both[i].session.writes().length).toBe(steps.filter(([s]) => (s ? 1 : 0) === i).length);
+        }
+      },
+    ),
+    { seed: 1, numRuns: 60 },
+  );
+});
+
+test("lists filter, sort and page", () => {
+  const { call } = calls();
+  const all = get(call("list_customers", { limit: 20 }), "/data") as JsonObject[];
+  const sorted = get(call("list_customers", { limit: 20, sort: "-name" }), "/data") as JsonObject[];
+  expect(sorted.map((c) => c.name)).toEqual(
+    all
+      .map((c) => String(c.name))
+      .sort()
+      .reverse(),
+  );
+  const first = get(call("list_customers", { limit: 2 }), "/data") as JsonObject[];
+  const second = get(call("list_customers", { limit: 2, page: 2 }), "/data") as JsonObject[];
+  expect([...first, ...second]).toEqual(all.slice(0, first.length + second.length));
+  expect(get(call("list_customers", { limit: 1 }), "/total")).toBe(all.length);
+  expect(get(call("list_customers", { limit: 1 }), "/next_token")).not.toBeNull();
+  const city = all[0]!.city as string;
+  for (const c of get(call("list_customers", { city }), "/data") as JsonObject[]) expect(c.city).toBe(city);
+  expect(get(call("list_customers", { city: "Atlantis" }), "/data")).toEqual([]);
+  expect(get(call("list_customers", { page: -3 }), "/data")).toEqual(all.slice(0, 5));
+  expect(
+    (get(call("list_customers", { q: String(all[1]!.name) }), "/data") as JsonObject[]).map((c) => c.id),
+  ).toContain(all[1]!.id as number);
+});
+
+test("unknown identifiers are 404, of any form", () => {
+  const { call } = calls();
+  for (const id of ["../../etc/passwd", "ord_nope", "", "%00", "a".repeat(5000)])
+    expect(call("get_order", { orderId: id }).outcome).toBe("not_found");
+  expect(call("list_orders", { customer_id: 1 }).outcome).toBe("not_found");
+  expect((call("get_customer", { id: 5 }).body as JsonObject).error).toContain("id 5");
+});
+
+test("a closed session refuses calls", () => {
+  const { call, session } = calls();
+  session.close();
+  expect(() => call("list_customers", {})).toThrow("closed");
+});
+
+test("a reading says its question back and gives the same answer again", () => {
+  const a = calls().call("get_quote", { city: "Ghent", weight: 2 });
+  const b = calls(new World(catalog, 11)).call("get_quote", { weight: 2, city: "Ghent" });
+  expect(a.body).toEqual(b.body);
+  expect(get(a, "/city")).toBe("Ghent");
+});
+
+test("each fault hits the first attempt, shows as transient, and a retry succeeds", () => {
+  for (const kind of FAULT_KINDS) {
+    const { call } = calls(world, 1, [{ name: "list_customers", arguments: {}, kind }]);
+    const first = call("list_customers", {});
+    expect([first.outcome, first.fault]).toEqual(["transient", kind]);
+    if (kind === "rate_limit") expect((first.body as JsonObject).retry_after).toBeGreaterThan(0);
+    expect(call("list_customers", {}).body).toEqual(calls().call("list_customers", {}).body);
+  }
+  const { call, session } = calls(world, 1, [{ name: "create_customer", arguments: { name: "A" }, kind: "timeout" }]);
+  expect(call("create_customer", { name: "A" }).outcome).toBe("transient");
+  expect(session.writes()).toEqual([]);
+  expect(call("create_customer", { name: "A" }).outcome).toBe("ok");
+  expect(session.writes().length).toBe(1);
+});
+
+test("fault rates are met, and latencies are positive and seeded", () => {
+  const stormy = new World(catalog, 11, { faults: { server_error: 0.2, rate_limit: 0.1 } });
+  let hits = 0;
+  for (let seed = 0; seed < 1000; seed++) {
+    const r = calls(stormy, seed).call("get_quote", { city: "Ghent", weight: 1 });
+    if (r.fault) hits++;
+    expect(r.latencyMs).toBeGreaterThan(0);
+    expect(calls(stormy, seed).call("get_quote", { city: "Ghent", weight: 1 })).toEqual(r);
+  }
+  expect(hits).toBeGreaterThan(230);
+  expect(hits).toBeLessThan(370);
+});
+
+test("the same seed gives the same bytes in any order of calls", () => {
+  const { catalog: many } = realSample();
+  const rng = new Rng(5);
+  const picks = Array.from({ length: FULL ? 3000 : 400 }, () => many.byId(rng.int(0, many.size - 1)));
+  const there = new World(many, 3);
+  const reads = picks.filter((t) => t.method === "GET").map((t) => ({ t, args: validArguments(there, t, rng) }));
+  const back = new World(many, 3);
+  const a = reads.map(({ t, args }) => canonical(there.open(1).call(t, args).body));
+  const b = [...reads].reverse().map(({ t, args }) => canonical(back.open(2).call(t, args).body));
+  expect(b.reverse()).toEqual(a);
+}, 600_000);
+
+test("every successful response validates against the tool's own schema", () => {
+  const many = FULL ? openCatalog() : realSample().catalog;
+  const w = new World(many, 17);
+  const rng = new Rng(23);
+  const wrong: string[] = [];
+  let ok = 0;
+  for (let i = 0; i < (FULL ? 5000 : 500); i++) {
+    const t = many.byId(rng.int(0, many.size - 1));
+    for (let k = 0; k < 3; k++) {
+      const args = validArguments(w, t, rng);
+      const r = w.open(k).call(t, args);
+      if (r.outcome !== "ok") continue;
+      ok++;
+      const findings = checkResponse(many, t, r.body);
+      if (findings.length) wrong.push(`${t.name}: ${findings[0]}`);
+    }
+  }
+  expect(wrong).toEqual([]);
+  expect(ok).toBeGreaterThan(FULL ? 9000 : 900);
+}, 600_000);
+
+test("every invalid argument is refused with the field's name", () => {
+  const many = FULL ? openCatalog() : realSample().catalog;
+  const w = new World(many, 17);
+  const rng = new Rng(29);
+  let tried = 0;
+  for (let i = 0; i < (FULL ? 3000 : 150); i++) {
+    const t = many.byId(rng.int(0, many.size - 1));
+    const args = validArguments(w, t, rng);
+    for (const [name, schema] of Object.entries(t.parameters.properties)) {
+      const s = clean(schema);
+      if (s.type === undefined) continue;
+      const bad: Json =
+        s.type === "string" ? 7 : s.type === "boolean" || s.type === "integer" || s.type === "number" ? "x" : 3;
+      const r = w.open(0).call(t, { ...args, [name]: bad });
+      expect([t.name, r.outcome, r.status]).toEqual([t.name, "invalid", 400]);
+      // A call with several faults names the first five.
+      const said = String((r.body as JsonObject).error);
+      if (checkArguments(many, t, args).length === 0) expect(said).toContain(`"${name}"`);
+      tried++;
+    }
+    for (const name of t.parameters.required) {
+      const { [name]: _, ...rest } = args;
+      const r = w.open(0).call(t, rest);
+      expect(r.outcome).toBe("invalid");
+      expect(String((r.body as JsonObject).error)).toContain(`"${name}" is required`);
+    }
+    expect(String((w.open(0).call(t, { ...args, no_such_argument: 1 }).body as JsonObject).error)).toContain(
+      "no_such_argument",
+    );
+  }
+  expect(tried).toBeGreaterThan(100);
+}, 600_000);
+
+test("the quick check agrees with ajv", () => {
+  const { catalog: many } = realSample();
+  const w = new World(many, 2);
+  const rng = new Rng(31);
+  const checks = new Checks();
+  for (let i = 0; i < 120; i++) {
+    const t = many.byId(rng.int(0, many.size - 1));
+    const args = validArguments(w, t, rng);
+    const spoiled = Object.fromEntries(Object.entries(args).map(([k, v]) => [k, rng.chance(0.3) ? [v, "x"] : v]));
+    for (const value of [args, spoiled]) {
+      const quick = fits(value, clean(t.parameters), true);
+      // A refusal is ajv's own: the quick check only ever says yes by itself.
+      expect(checks.slow(t.parameters, true)(value)).toBe(quick);
+    }
+  }
+}, 120_000);
+
+test("a schema that refers to no end, or is a bomb of levels, costs nothing", () => {
+  let deep: JsonObject = { type: "string" };
+  for (let i = 0; i < 400; i++)
+    deep = { type: "object", properties: { a: deep, b: { type: "array", items: { type: "object", properties: {} } } } };
+  const bomb = shop();
+  const tool = { ...bomb.get("get_quote")!, response: deep as never };
+  const catalogWith = { ...bomb, byApi: () => [tool], get: () => tool };
+  const r = new World(catalogWith, 1).open(0).call(tool, { city: "Ghent", weight: 1 });
+  expect(r.outcome).toBe("ok");
+  expect(JSON.stringify(r.body).length).toBeLessThan(5000);
+});

@@ -47,7 +47,8 @@ function run(...args: string[]) {
 
 test("a run's model becomes GGUF and safetensors", () => {
   const gguf = run("demo/r1", "--format", "gguf", "--type", "f16", "--json");
-  expect(gguf.err).toBe("");
+  expect(gguf.code).toBe(0);
+  expect(gguf.err).toContain("ollama create r1");
   const { out, bytes } = JSON.parse(gguf.out);
   expect(readFileSync(out).length).toBe(bytes);
   expect(out).toEndWith("data/exports/r1.f16.gguf");

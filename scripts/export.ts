@@ -84,6 +84,10 @@ async function exportModel(args: Args, source: string, format: "gguf" | "safeten
   const type = chosenType(args, GGUF_TYPES);
   const out = resolve(args.text("out") ?? join("data", "exports", `${name}.${type}.gguf`));
   const { bytes } = await exportGguf(dir, out, type, name);
+  args.progress.log(`llama.cpp: llama-cli -m ${out}`);
+  args.progress.log(
+    `Ollama: echo "FROM ${out}" > Modelfile && ollama create ${name} -f Modelfile && ollama run ${name}`,
+  );
   return { format, type, model: dir, out, bytes, ...(args.on("check") ? { check: await checkGguf(dir, out) } : {}) };
 }
 

@@ -2,6 +2,7 @@ import { afterAll, expect, setDefaultTimeout, test } from "bun:test";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { encodePrompt } from "../agents/chat.ts";
 import { localPolicy } from "../agents/local.ts";
 import { openCpuEngine } from "../engine/cpu/index.ts";
 import { createGenerator } from "../model/generator.ts";
@@ -204,6 +205,51 @@ test("log-probabilities that do not match the training pass are told", async () 
   await runRl({ ...options, policy }, ctx);
   expect(ctx.metrics.find((m) => m.step === 1)!.values.driftMean).toBeCloseTo(0.25, 4);
   expect(ctx.lines.join("\n")).toMatch(/WARNING: log-probabilities at sampling and in training differ by up to 2.5e-1/);
+});
+
+test("masks of constrained decoding are used again in training: the probabilities agree, and without them they would not", async () => {
+  const run = async (keepMasks: boolean) => {
+    const options = await optionsWith({ steps: 2, miniBatch: 2 });
+    const generator = createGenerator(options.model, { maxBatch: 16, cacheTokens: 4096 });
+    const even = new Uint32Array(Math.ceil(config.vocab_size / 32)).fill(0x55555555);
+    const policy: Policy = {
+      name: "constrained",
+      async reply({ messages, maxNewTokens, temperature, seed }) {
+        let n = 0;
+        const constraint = { allowed: () => (n % 3 === 2 ? null : even), accept: () => void n++ };
+        const promptIds = encodePrompt(messages, tokenizer);
+        const { masks, ...result } = await generator.generate({
+          promptIds,
+          maxNewTokens,
+          temperature,
+          seed,
+          stopIds: [],
+          constraint,
+        });
+        const tokens = { ...result, ...(keepMasks && masks ? { masks } : {}) };
+        return {
+          text: tokenizer.decode(result.ids),
+          tokens,
+          finish: "length",
+          usage: { promptTokens: 0, completionTokens: 4, estimated: false },
+        };
+      },
+    };
+    const ctx = recordedContext(freshDir());
+    await runRl({ ...options, generator, policy }, ctx);
+    const steps = ctx.metrics.filter((m) => m.values.loss !== undefined);
+    return {
+      drift: Math.max(...steps.map((m) => m.values.driftMax!)),
+      ratio: steps[0]!.values.ratio,
+      lines: ctx.lines.join("\n"),
+    };
+  };
+  const [kept, lost] = [await run(true), await run(false)];
+  expect(kept.drift).toBeLessThan(1e-4);
+  expect(kept.ratio).toBeCloseTo(1, 5);
+  // Half of the vocabulary was forbidden: unmasked, the log-probabilities are about log 2 lower.
+  expect(lost.drift).toBeGreaterThan(0.5);
+  expect(lost.lines).toContain("WARNING: log-probabilities");
 });
 
 test("wrong use is refused with the reason", async () => {

@@ -182,6 +182,10 @@ export async function runRl<T extends RlTask>(options: RlOptions<T>, ctx: StageC
     await options.record?.(step, "heldout", episodes);
     const values = episodeMetrics(episodes);
     ctx.metric(step, Object.fromEntries(Object.entries(values).map(([name, value]) => [`heldout/${name}`, value])));
+    const success = values.success === undefined ? "" : `success ${(100 * values.success).toFixed(1)} %, `;
+    ctx.progress.log(
+      `RL: step ${step}, ${episodes.length} held-out episodes: ${success}reward ${values.rewardTrajectory?.toFixed(3)}`,
+    );
     const before = state.heldout;
     const improved = !before || rank(values) > rank(before.best);
     state.heldout = { first: before?.first ?? values, best: improved ? values : before.best, last: values };

@@ -203,7 +203,10 @@ export class WebGpuEngine implements Engine {
     for (const tensor of tensors) {
       expect("sumSquares", "f32", [tensor, tensor.size]);
       const t = own(tensor);
-      const step = 2 ** 24;
+      const step = Math.min(
+        2 ** 24,
+        2 ** Math.floor(Math.log2((this.context.limits.maxStorageBufferBindingSize ?? 2 ** 27) / 4)),
+      );
       for (let at = 0; at < t.size; at += step) {
         const n = Math.min(step, t.size - at);
         parts.push({ t: windowOf(t, [n], at), groups: Math.min(256, Math.ceil(n / (lanes * 32))) });

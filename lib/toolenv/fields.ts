@@ -185,6 +185,10 @@ const FORMATS: Record<string, FieldClass> = {
   time: "time",
 };
 
+/** The class that a format alone speaks for. */
+export const formatClass = (format: string | undefined): FieldClass | undefined =>
+  format ? FORMATS[format] : undefined;
+
 const classes = new WeakMap<JsonSchema, Map<string, FieldClass>>();
 
 /** The meaning of a field. `name` is the last name on the way to it. */
@@ -211,6 +215,7 @@ function classify(name: string, s: JsonSchema): FieldClass {
   }
   if (s.type === "object" || s.type === "array") return "other";
   if (
+    !s.format &&
     /^(next|previous|prev) ?(page)? ?(token|url|link|uri)?$|\b(page|continuation|next|skip) token$|^(cursor|marker|next|previous)$/.test(
       words,
     )

@@ -1,6 +1,6 @@
 /** Plausible values for fields, from enum, example, format, pattern, bounds, and what the name says. */
 import type { Json, JsonSchema } from "../catalog/types.ts";
-import { type FieldClass, fieldClass } from "./fields.ts";
+import { type FieldClass, fieldClass, formatClass } from "./fields.ts";
 import { key, Rng } from "./hash.ts";
 import { samplePattern } from "./pattern.ts";
 import { COLORS, DEPARTMENTS, Persona } from "./persona.ts";
@@ -279,6 +279,9 @@ function textValue(cls: FieldClass, name: string, s: JsonSchema, type: string, p
     const drawn = samplePattern(s.pattern, rng, s.minLength, s.maxLength);
     if (ok(drawn ?? undefined)) return drawn as string;
   }
+  const formatted = formatClass(s.format);
+  const asFormat = formatted && formatted !== cls ? text(formatted, name, s, type, p, rng) : null;
+  if (asFormat !== null && ok(asFormat)) return asFormat;
   if (example !== undefined && example.length <= 120 && ok(example)) return example;
   if (typeof s.default === "string" && s.default && s.default.length <= 60 && ok(s.default)) return s.default;
   const base = meant ?? rng.pick([p.slug, p.tag, p.proper]);

@@ -3,6 +3,7 @@ import { hash2 } from "../engine/random.ts";
 import { type Environment, environment } from "../paraact/environment.ts";
 import { type EpisodeSettings, runEpisode } from "../paraact/episode.ts";
 import type { Policy, Trajectory } from "../paraact/types.ts";
+import type { ChannelRewards } from "../rewards/types.ts";
 import type { Session } from "../toolenv/types.ts";
 import { episodeMetrics } from "./metrics.ts";
 import type { Benchmark, BenchTask, TaskOutcome } from "./types.ts";
@@ -86,7 +87,7 @@ export async function inParallel<T, R>(
 
 export async function evaluate(
   options: EvaluateOptions,
-): Promise<{ outcomes: TaskOutcome[]; trajectories: Trajectory[] }> {
+): Promise<{ outcomes: TaskOutcome[]; trajectories: Trajectory[]; rewards: (ChannelRewards | null)[] }> {
   const { benchmark, label, settings, temperature } = options;
   const play = options.play ?? playParaAct;
   const jobs = spread(benchmark.tasks, options.limit).flatMap((task, t) =>
@@ -129,10 +130,14 @@ export async function evaluate(
         ...episodeMetrics(trajectory),
       };
       options.onDone?.(++done, jobs.length);
-      return { outcome, trajectory };
+      return { outcome, trajectory, rewards: score.rewards ?? null };
     } finally {
       for (const session of sessions) session.close();
     }
   });
-  return { outcomes: results.map((r) => r.outcome), trajectories: results.map((r) => r.trajectory) };
+  return {
+    outcomes: results.map((r) => r.outcome),
+    trajectories: results.map((r) => r.trajectory),
+    rewards: results.map((r) => r.rewards),
+  };
 }

@@ -1,6 +1,7 @@
 /** What every benchmark gives and gets. */
 import type { Catalog, Retriever } from "../catalog/types.ts";
 import type { Trajectory } from "../paraact/types.ts";
+import type { ChannelRewards } from "../rewards/types.ts";
 import type { Session, Task } from "../toolenv/types.ts";
 
 export type BenchmarkName = "toolenv" | "toolbench" | "apibank";
@@ -27,6 +28,8 @@ export interface TaskScore {
   scores: Record<string, number>;
   /** Counted kinds of error, e.g. API-Bank's "wrong name". */
   errors?: Record<string, number>;
+  /** The reward channels with their reasons, where the benchmark knows the gold plan. */
+  rewards?: ChannelRewards;
 }
 
 export interface Benchmark {

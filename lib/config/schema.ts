@@ -78,6 +78,8 @@ const agent = z.strictObject({
 const coldstart = z.strictObject({
   mode: z.enum(["multi", "single"]).default("multi").describe("Cooperating roles, or one agent."),
   detours: share.default(0.15).describe("Share of demonstrations with a miss, a retry or a revised plan."),
+  recovery: z.boolean().default(true).describe("Keep demonstrations in which something failed and was mended."),
+  perTask: z.int().min(1).default(1).describe("Demonstrations of each task, with other wordings and detours."),
 });
 
 const sft = z.strictObject({

@@ -3,6 +3,7 @@ import { Database } from "bun:sqlite";
 import { existsSync, mkdirSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import type { TaskOutcome } from "../bench/types.ts";
+import { TrajectoryIndex } from "./trajectory-index.ts";
 
 export type RunStatus = "running" | "done" | "failed" | "stopped";
 
@@ -25,6 +26,8 @@ export interface RunRecord {
   environment: Record<string, unknown>;
   /** Stage name → key, milliseconds, whether it came from the cache. */
   stages: { name: string; key: string; elapsedMs: number; cached: boolean }[];
+  /** The stage that is being made, while the run is running. */
+  current?: { name: string; key: string } | null;
   /** True where a benchmark's own files were missing and the project's samples stood in. */
   samples: string[];
 }
@@ -49,6 +52,8 @@ interface OutcomeRow {
 
 export class RunIndex {
   #db: Database;
+  /** The runs' trajectories, for lists and single ones. */
+  readonly trajectories: TrajectoryIndex;
 
   /** Opens or makes the index of a results folder; a broken file is set aside and rebuilt from the run folders. */
   constructor(readonly root: string) {
@@ -60,6 +65,7 @@ export class RunIndex {
     this.#db.run("PRAGMA busy_timeout = 10000");
     this.#db.run("PRAGMA foreign_keys = ON");
     this.#db.run(SCHEMA);
+    this.trajectories = new TrajectoryIndex(this.#db, root);
     if (fresh) this.rebuild();
   }
 
@@ -125,6 +131,7 @@ export class RunIndex {
         const record = JSON.parse(readFileSync(join(folder, "run.json"), "utf8")) as RunRecord;
         this.put(record);
         this.putOutcomes(record.id, readOutcomes(folder));
+        this.trajectories.sync(record.id);
       } catch {
         skipped.push(folder);
       }

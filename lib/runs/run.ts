@@ -7,6 +7,7 @@ import { writeAtomic } from "../config/atomic.ts";
 import { contentHash } from "../config/hash.ts";
 import type { Loaded } from "../config/load.ts";
 import type { Trajectory } from "../paraact/types.ts";
+import type { ChannelRewards } from "../rewards/types.ts";
 import { environment } from "./environment.ts";
 import { RunIndex, type RunRecord } from "./index-store.ts";
 import { resultsRoot, type StageRecord } from "./stages.ts";
@@ -28,6 +29,8 @@ export interface StoredTrajectory {
   trial: number;
   success: number | null;
   trajectory: Trajectory;
+  /** Each reward with its rule and reason, where the benchmark knows the gold plan. */
+  rewards: ChannelRewards | null;
 }
 
 /** A run being made. Every change is on disk, whole, when the method returns. */
@@ -77,9 +80,16 @@ export class Run {
     this.#index.put(this.record);
   }
 
+  /** Says which stage is being made, so that it can be watched. */
+  starts(name: string, key: string): void {
+    this.record.current = { name, key };
+    this.#save();
+  }
+
   stage(stage: StageRecord<unknown>): void {
     const entry = { name: stage.name, key: stage.key, elapsedMs: stage.elapsedMs, cached: stage.cached };
     this.record.stages.push(entry);
+    this.record.current = null;
     this.#save();
   }
 
@@ -95,10 +105,12 @@ export class Run {
 
   trajectories(list: StoredTrajectory[]): void {
     writeTrajectories(join(this.dir, "trajectories.jsonl.gz"), list);
+    this.#index.trajectories.sync(this.record.id);
   }
 
   finish(status: "done" | "failed" | "stopped", error: string | null = null): void {
     this.record.status = status;
+    this.record.current = null;
     this.record.error = error;
     this.record.finished = new Date().toISOString();
     this.#save();

@@ -70,6 +70,13 @@ export function stopOnSignal(progress: Progress): void {
   }
 }
 
+let onStart: ((name: string, key: string) => void) | null = null;
+
+/** Calls back whenever this process begins to make a stage (not where it is taken from the cache). Null ends it. */
+export function watchStages(callback: ((name: string, key: string) => void) | null): void {
+  onStart = callback;
+}
+
 export interface StageOptions<T> {
   name: string;
   /** All that the result depends on: settings, seeds, keys of the stages before, the version of the stage's code. */
@@ -108,6 +115,7 @@ export async function runStage<T>(options: StageOptions<T>): Promise<StageRecord
     if (meanwhile) return meanwhile;
     mkdirSync(dir, { recursive: true });
     writeAtomic(join(dir, "inputs.json"), JSON.stringify(options.inputs, null, 1));
+    onStart?.(options.name, key);
     const started = Date.now();
     const metrics = join(dir, "metrics.jsonl");
     repairTail(metrics);

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "bun:test";
 import { uniform } from "../engine/random.ts";
-import { difference, holm, interval, passAtK, passHatK } from "./statistics.ts";
+import { difference, holm, interval, passAtK, passHatK, signFlip } from "./statistics.ts";
 
 /** Standard normal draws by Box–Muller from the counter-based generator. */
 function normal(seed: number): () => number {
@@ -16,7 +16,7 @@ function normal(seed: number): () => number {
 function coverage(draw: (experiment: number) => number[][], truth: number, experiments: number): number {
   let held = 0;
   for (let e = 0; e < experiments; e++) {
-    const { low, high } = interval(draw(e), { seed: e + 7, replicates: 400 });
+    const { low, high } = interval(draw(e), { seed: e + 7, replicates: 400, possible: [-9, 9] });
     if (low <= truth && truth <= high) held++;
   }
   return held / experiments;
@@ -50,6 +50,12 @@ describe("bootstrap interval", () => {
     expect(covered).toBeLessThanOrEqual(0.97);
   });
 
+  test("all alike is not certain: 0 of 8 has the upper bound of Clopper and Pearson, 0.369", () => {
+    const { mean, low, high } = interval(Array.from({ length: 8 }, () => [0]));
+    expect([mean, low]).toEqual([0, 0]);
+    expect(high).toBeCloseTo(0.369, 3);
+  });
+
   test("a single task has no interval", () => {
     expect(interval([[1]]).low).toBeNaN();
   });
@@ -72,10 +78,24 @@ describe("paired difference", () => {
     expect(d.low).toBeGreaterThan(0);
     expect(d.p).toBeLessThan(0.01);
   });
-  test("equal results give no difference", () => {
+  test("equal results give no difference, and still not certainty: 80 tasks leave room for 1 − 0.025^(1/80) of the range", () => {
     const d = difference(base, base);
-    expect([d.mean, d.low, d.high, d.p]).toEqual([0, 0, 0, 1]);
+    expect([d.mean, d.p]).toEqual([0, 1]);
+    expect(d.high).toBeCloseTo(2 * (1 - 0.025 ** (1 / 80)), 12);
+    expect(d.low).toBeCloseTo(-d.high, 12);
   });
+  test("three tasks that all improve do not make a small p: 2 of 8 sign patterns are as extreme", () => {
+    expect(difference([[1], [1], [1]], [[0], [0], [0]]).p).toBeCloseTo(0.25, 12);
+  });
+  test("under no difference the sign-flip p-value is below 5 % in about 5 % of experiments", () => {
+    let small = 0;
+    for (let e = 0; e < 1000; e++) {
+      const d = Array.from({ length: 30 }, (_, t) => Math.floor(3 * uniform(e + 1, t)) - 1);
+      if (signFlip(d, e) < 0.05) small++;
+    }
+    expect(small).toBeGreaterThan(15);
+    expect(small).toBeLessThan(70);
+  }, 60_000);
 });
 
 describe("Holm", () => {

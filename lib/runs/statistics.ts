@@ -15,7 +15,7 @@ export interface Interval {
 }
 
 export interface Difference extends Interval {
-  /** Two-sided bootstrap p-value of "no difference". */
+  /** Two-sided p-value of "no difference", by flipping the signs of the tasks' differences. */
   p: number;
 }
 
@@ -66,16 +66,60 @@ function quantile(sorted: Float64Array, q: number): number {
   return sorted[low]! + (at - low) * (sorted[high]! - sorted[low]!);
 }
 
-/** Mean with a 95 % bootstrap interval. With fewer than two tasks the interval is NaN: nothing can be said. */
-export function interval(matrix: number[][], options: { seed?: number; replicates?: number } = {}): Interval {
+/**
+ * Where all n tasks gave the same value, resampling sees no spread, which is not the same as certainty: the other values may be as likely as
+ * 1 − 0.025^(1/n) and still not have been seen (Clopper & Pearson 1934). `range` is how far a value can lie from another.
+ */
+function unseen(tasks: number, range: number): number {
+  return range * (1 - 0.025 ** (1 / tasks));
+}
+
+/** Bounds of the mean from its replicates, within the values that are possible. */
+function bounds(centre: number, draws: Float64Array, tasks: number, possible: [number, number]): [number, number] {
+  const spread = draws[0] !== draws.at(-1);
+  const room = spread ? 0 : unseen(tasks, possible[1] - possible[0]);
+  const low = spread ? quantile(draws, 0.025) : centre - room;
+  const high = spread ? quantile(draws, 0.975) : centre + room;
+  return [Math.max(possible[0], low), Math.min(possible[1], high)];
+}
+
+/**
+ * Sign-flip test (Fisher 1935): under "no difference" each task's difference is as likely to be its negative. Exact up to 12 tasks with a
+ * difference, else from 4,000 random flips.
+ */
+export function signFlip(differences: number[], seed = 1): number {
+  const d = differences.filter((x) => x !== 0 && !Number.isNaN(x));
+  if (d.length === 0) return 1;
+  const observed = Math.abs(d.reduce((a, b) => a + b, 0)) - 1e-12;
+  const exact = d.length <= 12;
+  const count = exact ? 2 ** d.length : 4000;
+  let extreme = exact ? 0 : 1;
+  let counter = 0;
+  for (let flip = 0; flip < count; flip++) {
+    let sum = 0;
+    for (let i = 0; i < d.length; i++) {
+      const negative = exact ? (flip >> i) & 1 : uniform(seed, counter++) < 0.5;
+      sum += negative ? -d[i]! : d[i]!;
+    }
+    if (Math.abs(sum) >= observed) extreme++;
+  }
+  return extreme / (exact ? count : count + 1);
+}
+
+/** Mean of values in [0,1] with a 95 % bootstrap interval. With fewer than two tasks the interval is NaN: nothing can be said. */
+export function interval(
+  matrix: number[][],
+  options: { seed?: number; replicates?: number; possible?: [number, number] } = {},
+): Interval {
   const tasks = matrix.length;
   const seeds = matrix[0]?.length ?? 0;
   if (tasks < 2) return { mean: mean(matrix), low: Number.NaN, high: Number.NaN, tasks, seeds };
   const { centre, draws } = replicates(matrix, options.seed ?? 1, options.replicates ?? 2000);
-  return { mean: centre, low: quantile(draws, 0.025), high: quantile(draws, 0.975), tasks, seeds };
+  const [low, high] = bounds(centre, draws, tasks, options.possible ?? [0, 1]);
+  return { mean: centre, low, high, tasks, seeds };
 }
 
-/** Paired difference a − b over the same tasks (rows) and seeds (columns). */
+/** Paired difference a − b of values in [0,1] over the same tasks (rows) and seeds (columns). */
 export function difference(
   a: number[][],
   b: number[][],
@@ -86,14 +130,9 @@ export function difference(
   const seeds = matrix[0]?.length ?? 0;
   if (tasks < 2) return { mean: mean(matrix), low: Number.NaN, high: Number.NaN, p: Number.NaN, tasks, seeds };
   const { centre, draws } = replicates(matrix, options.seed ?? 1, options.replicates ?? 2000);
-  let below = 0;
-  let above = 0;
-  for (const draw of draws) {
-    if (draw <= 0) below++;
-    if (draw >= 0) above++;
-  }
-  const p = Math.min(1, (2 * (Math.min(below, above) + 1)) / (draws.length + 1));
-  return { mean: centre, low: quantile(draws, 0.025), high: quantile(draws, 0.975), p, tasks, seeds };
+  const [low, high] = bounds(centre, draws, tasks, [-1, 1]);
+  const perTask = matrix.map((row) => mean([row]));
+  return { mean: centre, low, high, p: signFlip(perTask, options.seed ?? 1), tasks, seeds };
 }
 
 /** Holm's step-down correction: adjusted p-values in the order given. NaN stays NaN and does not count. */

@@ -1,0 +1,68 @@
+import { localPolicy } from "../agents/local.ts";
+import type { ScriptedParadigm } from "../agents/scripted.ts";
+import { ConfigError } from "../config/load.ts";
+import type { Experiment } from "../config/schema.ts";
+import { createGenerator } from "../model/generator.ts";
+import type { Model } from "../model/model.ts";
+import type { LoadedTokenizer } from "../model/tokenizer.ts";
+import type { Generator } from "../model/types.ts";
+import { type EpisodeSettings, PAPER_LIMITS, PARAACT_SETTINGS } from "../paraact/episode.ts";
+import { PARAACT_SYSTEM, PARAACT_SYSTEM_SHORT } from "../paraact/prompt.ts";
+import type { Policy } from "../paraact/types.ts";
+
+/** How the experiment's agent plays ParaAct. Other paradigms take their own system prompt. */
+export function episodeSettings(agent: Experiment["agent"]): EpisodeSettings {
+  return {
+    ...PARAACT_SETTINGS,
+    system: agent.prompt === "short" ? PARAACT_SYSTEM_SHORT : PARAACT_SYSTEM,
+    schemaStyle: agent.schemas,
+    limits: {
+      ...PAPER_LIMITS,
+      turns: agent.maxTurns,
+      toolsPerSearch: agent.k,
+      responseChars: agent.responseChars,
+      newTokensPerTurn: agent.maxNewTokens,
+      newTokens: agent.maxTrajectoryTokens,
+    },
+  };
+}
+
+/** The scripted solvers speak three of the paradigms; the others have no script of their own. */
+export function scriptedParadigm(paradigm: Experiment["agent"]["paradigm"]): ScriptedParadigm {
+  if (paradigm === "paraact" || paradigm === "eae" || paradigm === "ete") return paradigm;
+  throw new ConfigError([
+    `agent.paradigm: there is no scripted solver for ${paradigm}, so it has no demonstrations and no upper bound. Use paraact, eae or ete, or another policy.`,
+  ]);
+}
+
+/** Episodes of a local model that run at once: what is decoded together. */
+export const LOCAL_CONCURRENCY = 32;
+
+/** The policy of a local model, and its generator. Close the generator when done. */
+export function localAgent(
+  model: Model,
+  tokenizer: LoadedTokenizer,
+  agent: Experiment["agent"],
+  constrained: boolean,
+): { policy: Policy; generator: Generator } {
+  const contextTokens = model.config.max_position_embeddings;
+  const generator = createGenerator(model, {
+    maxBatch: LOCAL_CONCURRENCY,
+    cacheTokens: LOCAL_CONCURRENCY * Math.min(contextTokens, 2048),
+  });
+  const policy = localPolicy({
+    generator,
+    tokenizer,
+    contextTokens,
+    ...(constrained
+      ? {
+          constraint: {
+            protocol: agent.paradigm === "paraact" ? "paraact" : agent.paradigm === "ete" ? "ete" : "eae",
+            copyStrings: true,
+            followPlan: true,
+          },
+        }
+      : {}),
+  });
+  return { policy, generator };
+}

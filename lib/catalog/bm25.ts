@@ -283,6 +283,26 @@ export class Bm25Index {
     return top;
   }
 
+  /** Every tool's score, by id; 0 where it holds no word of the query. Nothing is cut early: for facets and filters over all that fits. */
+  scores(query: string): Float64Array {
+    const scores = new Float64Array(this.size);
+    for (const [term, weight] of this.dictionary.lookUp(query))
+      for (let p = this.starts[term]!, end = this.starts[term + 1]!; p < end; p++)
+        scores[this.docs[p]!]! += this.impacts[p]! * weight;
+    return scores;
+  }
+
+  /** What each word of a query adds to one tool's score, most first. `word` is a stem, or a word as written ("=word"). Sums to its score. */
+  explain(query: string, id: number): { word: string; adds: number; tools: number }[] {
+    const terms = [...this.dictionary.lookUp(query)].flatMap(([term, weight]) => {
+      const [start, end] = [this.starts[term]!, this.starts[term + 1]!];
+      const p = seek(this.docs, id, start, end);
+      if (p === end || this.docs[p] !== id) return [];
+      return [{ word: this.dictionary.keys[term]!, adds: this.impacts[p]! * weight, tools: end - start }];
+    });
+    return terms.sort((a, b) => b.adds - a.adds || (a.word < b.word ? -1 : 1));
+  }
+
   /** The index as one file's bytes. */
   encode(): Uint8Array {
     const dictionary = new TextEncoder().encode(this.dictionary.keys.join("\n"));

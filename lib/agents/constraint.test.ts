@@ -124,7 +124,7 @@ describe("random logits under the masks", () => {
 
   test("the same with Qwen3's 150,000 tokens, where most tags are spelled out", () => {
     const qwen = loadTokenizer(qwen3TokenizerDir());
-    for (let seed = 0; seed < 12; seed++) {
+    for (let seed = 0; seed < 5; seed++) {
       const options = {
         protocol: "paraact" as const,
         tools,
@@ -133,7 +133,7 @@ describe("random logits under the masks", () => {
       const ids = sample(qwen, qwen.eosId!, seed, options);
       check(qwen.decode(ids.slice(0, -1)), options);
     }
-  });
+  }, 120_000);
 
   test("EaE and ETE: one action, no plan", () => {
     for (const protocol of ["eae", "ete"] as const) {

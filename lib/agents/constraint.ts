@@ -20,6 +20,8 @@ export interface ConstraintOptions {
   slots?: { search: PlanSlot; call: PlanSlot };
   /** Tools of the live plan's ready occurrences; calls without a new plan are then exactly these. */
   ready?: readonly string[];
+  /** Occurrences of the live plan that have succeeded ("tool#k"): a second plan's calls are what is ready behind them. */
+  done?: readonly string[];
   /** Where given, string arguments (enums apart) are runs of whole words of this text. */
   copyFrom?: string;
   limits?: Partial<ReplyLimits>;
@@ -41,6 +43,7 @@ export function replyConstraint(tokenizer: Tokenizer, options: ConstraintOptions
     tools: options.tools,
     slots: options.slots ?? { search: "optional", call: "optional" },
     ready: options.ready ?? null,
+    done: options.done ?? [],
     copy: options.copyFrom === undefined ? null : copySource(options.copyFrom),
     limits: { ...defaultLimits, ...options.limits },
   });

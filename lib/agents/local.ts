@@ -63,6 +63,7 @@ export function localPolicy(options: LocalPolicyOptions): Policy {
       ...(c.limits ? { limits: c.limits } : {}),
       ...(c.copyStrings ? { copyFrom: readText(request.messages) } : {}),
       ...(c.followPlan && request.planSlots ? { slots: request.planSlots } : {}),
+      ...(request.doneOccurrences ? { done: request.doneOccurrences } : {}),
       ...(c.followPlan && request.readyTools ? { ready: request.readyTools } : {}),
     });
   }

@@ -1,12 +1,12 @@
 /** Every paradigm under one name, on the same episodes and policies (method.md section 1; ReWOO, Reflexion and DFSDT as baselines). */
 
-import type { Environment } from "../paraact/environment.ts";
 import { Episode, type EpisodeSettings, PAPER_LIMITS, playEpisode, runEpisode } from "../paraact/episode.ts";
 import { PARAACT_SYSTEM, PARAACT_SYSTEM_SHORT } from "../paraact/prompt.ts";
-import type { Policy, Trajectory } from "../paraact/types.ts";
+import type { Trajectory } from "../paraact/types.ts";
 import { runDfsdt } from "./paradigms/dfsdt.ts";
 import { runReflexion } from "./paradigms/reflexion.ts";
 import { runRewoo } from "./paradigms/rewoo.ts";
+import type { ParadigmOptions } from "./paradigms/types.ts";
 import {
   DFSDT_SYSTEM,
   DFSDT_SYSTEM_SHORT,
@@ -19,25 +19,7 @@ import {
 
 export const PARADIGMS = ["paraact", "eae", "ete", "rewoo", "reflexion", "dfsdt"] as const;
 export type Paradigm = (typeof PARADIGMS)[number];
-
-export interface ParadigmOptions {
-  task: { id: string; request: string };
-  policy: Policy;
-  seed: number;
-  temperature: number;
-  /** What all paradigms share: limits, how schemas are shown. Prompts, plans and searches are the paradigm's own. */
-  settings: Partial<EpisodeSettings>;
-  /** A fresh state of the task's environment, always the same one: paradigms that retry or branch open several. The last is the final state. */
-  open: () => Environment;
-  /** Unique among episodes that run at once. */
-  id: string;
-  /** Reflexion: attempts, and who says whether one succeeded (default: the policy checks itself). */
-  trials?: number;
-  succeeded?: (trajectory: Trajectory) => boolean | Promise<boolean>;
-  /** DFSDT: branches of a step, and steps that the policy is asked for in all. */
-  width?: number;
-  maxNodes?: number;
-}
+export type { ParadigmOptions };
 
 /**
  * The settings of a paradigm over what all share. "short" prompts are a line, for tiny trained models; the default follows the given system

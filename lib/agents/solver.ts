@@ -70,6 +70,14 @@ export interface Standing {
   justFailed: GoldCall[];
 }
 
+/** An identifier in the type that the argument takes: responses write some as numbers that parameters take as strings, and the reverse. */
+function asTyped(value: Json, like: Json | undefined): Json {
+  if (typeof like === "string" && typeof value === "number") return String(value);
+  if (typeof like === "number" && typeof value === "string" && value.trim() !== "" && Number.isFinite(Number(value)))
+    return Number(value);
+  return value;
+}
+
 /** Arguments of a gold call with what hard edges carry taken from the responses; null while a value is not there. */
 export function resolvedCall(task: Task, call: GoldCall, results: ReadonlyMap<string, Json>): ToolCall | null {
   const args: JsonObject = { ...call.arguments };
@@ -77,7 +85,7 @@ export function resolvedCall(task: Task, call: GoldCall, results: ReadonlyMap<st
     if (edge.to !== call.id || edge.kind !== "hard") continue;
     const value = atPointer(results.get(edge.from), edge.pointer);
     if (value === undefined) return null;
-    args[edge.argument] = value;
+    args[edge.argument] = asTyped(value, call.arguments[edge.argument]);
   }
   return { name: call.tool, arguments: args };
 }

@@ -159,7 +159,7 @@ function carried(s: Standing, calls: readonly ToolCall[]): string[] {
     const to = s.task.calls.find((c) => c.id === e.to);
     const value = atPointer(s.results.get(e.from), e.pointer);
     if (e.kind !== "hard" || !to || value === undefined) return [];
-    return calls.some((c) => c.name === to.tool && c.arguments[e.argument] === value)
+    return calls.some((c) => c.name === to.tool && String(c.arguments[e.argument]) === String(value))
       ? [`${e.argument} is ${brief(value)}`]
       : [];
   });

@@ -67,7 +67,9 @@ function minimality({ trajectory, rewards, detour }: Evidence): Problem | null {
   if (trajectory.paradigm === "paraact" && straight && rewards.phase < 0.5 - 1e-9) {
     return low("the plan is not perfect", phase?.reason ?? "");
   }
-  const penalised = rewards.terms.find((t) => t.symbol === "R_traj")?.parts?.find((p) => p.value < 0);
+  const penalised = rewards.terms
+    .find((t) => t.symbol === "R_traj")
+    ?.parts?.find((p) => p.symbol.startsWith("P_") && p.value > 0);
   return penalised && straight ? low(`penalty ${penalised.name}`, penalised.reason) : null;
 }
 

@@ -117,7 +117,7 @@ export class Episode {
   }
 
   /** What the controller says before the next reply, for a constrained decoder. Nothing where plans are off. */
-  outlook(): Pick<PolicyRequest, "planSlots" | "readyTools"> {
+  outlook(): Pick<PolicyRequest, "planSlots" | "readyTools" | "doneOccurrences"> {
     if (!this.settings.plans) return {};
     const slot = (kind: ActionKind) =>
       planSlot({ kind, mixed: false, state: enterTurn(this.state.controller, kind) }).slot;
@@ -125,6 +125,7 @@ export class Episode {
     return {
       planSlots: { search: slot("search"), call: slot("call") },
       readyTools: live ? readyOccurrences(live).flatMap((o) => (live.status[o.ref] === "open" ? [o.tool] : [])) : [],
+      doneOccurrences: live ? live.occurrences.flatMap((o) => (live.status[o.ref] === "ok" ? [o.ref] : [])) : [],
     };
   }
 

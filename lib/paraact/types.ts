@@ -140,6 +140,8 @@ export interface PolicyRequest {
   planSlots?: { search: PlanSlot; call: PlanSlot };
   /** Tools of the live plan's ready occurrences, one entry an occurrence; absent or empty where no plan is live. */
   readyTools?: string[];
+  /** Occurrences of the live plan that have succeeded ("tool#k"): a second plan of the phase that keeps them goes on behind them. */
+  doneOccurrences?: string[];
   maxNewTokens: number;
   temperature: number;
   seed: number;

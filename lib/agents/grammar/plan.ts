@@ -74,11 +74,42 @@ export function field(text: string, next: Next): State {
   );
 }
 
-/** What a finished plan leaves to the calls of its turn: the tools of its first layer. */
-export type AfterPlan = (firstLayer: string[]) => Next;
+/** What a finished plan leaves to the calls of its turn: the tools to call now. */
+export type AfterPlan = (tools: string[]) => Next;
+
+/**
+ * The tools that a plan's turn calls: its first layer; where `done` occurrences (of the phase's earlier plan) are kept, what is ready
+ * behind them.
+ */
+function callable(layers: readonly string[][], edges: readonly Edge[], done: readonly string[]): string[] {
+  const count = new Map<string, number>();
+  const occurrences = layers.flatMap((layer, step) =>
+    layer.map((tool) => {
+      const n = (count.get(tool) ?? 0) + 1;
+      count.set(tool, n);
+      return { tool, n, step, ref: `${tool}#${n}` };
+    }),
+  );
+  const finished = new Set(done);
+  if (!occurrences.some((o) => finished.has(o.ref))) return layers[0] ?? [];
+  const ready = occurrences.filter((o) => {
+    if (finished.has(o.ref)) return false;
+    const sources = edges.filter((e) => toolOf(e.to) === o.tool && ordinal(e.to) === o.n);
+    return (
+      sources.every((e) => finished.has(`${toolOf(e.from)}#${ordinal(e.from)}`)) &&
+      occurrences.every((p) => p.tool !== o.tool || p.step >= o.step || finished.has(p.ref))
+    );
+  });
+  return ready.length > 0 ? ready.map((o) => o.tool) : (layers[0] ?? []);
+}
 
 /** From `"available_tools"` to the plan's closing brace. */
-export function executionPlan(inView: readonly string[], limits: PlanLimits, then: AfterPlan): State {
+export function executionPlan(
+  inView: readonly string[],
+  limits: PlanLimits,
+  done: readonly string[],
+  then: AfterPlan,
+): State {
   return field(
     "available_tools",
     lazy("p.tools[", () => literal("[", tools([]))),
@@ -264,13 +295,13 @@ export function executionPlan(inView: readonly string[], limits: PlanLimits, the
     return lazy(`p.m${key}`, () => {
       const all = layers.flat();
       const options: State[] = [];
-      const done = chosen.every((t) => all.filter((x) => x === t).length >= demanded(edges, t).min);
+      const complete = chosen.every((t) => all.filter((x) => x === t).length >= demanded(edges, t).min);
       const next = [...layers, []];
-      if (done)
+      if (complete)
         options.push(
           literal(
             "]",
-            lazy(`p.m]${key}`, () => literal("}", then(layers[0]!))),
+            lazy(`p.m]${key}`, () => literal("}", then(callable(layers, edges, done)))),
           ),
         );
       if (schedulable(chosen, edges, next).length > 0)

@@ -60,6 +60,8 @@ export interface ReplyOptions {
   slots: { search: PlanSlot; call: PlanSlot };
   /** ParaAct: tools of the live plan's ready occurrences, which calls without a new plan are then held to; null: any tool in view. */
   ready: readonly string[] | null;
+  /** ParaAct: occurrences of the live plan that have succeeded. */
+  done: readonly string[];
   copy: CopySource | null;
   limits: ReplyLimits;
 }
@@ -223,7 +225,7 @@ export function replyGrammar(o: ReplyOptions): State {
       const options: State[] = [];
       if (kinds.search) options.push(slotPlan());
       if (kinds.call)
-        options.push(executionPlan([...byName.keys()], limits, (layer) => closePlan(gap(callsOf(layer)))));
+        options.push(executionPlan([...byName.keys()], limits, o.done, (layer) => closePlan(gap(callsOf(layer)))));
       return choice(options);
     });
     const open = lazy(`p{${key}`, () =>

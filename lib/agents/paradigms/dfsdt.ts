@@ -6,7 +6,7 @@
 import { hash2 } from "../../engine/random.ts";
 import { ContextOverflow, Episode } from "../../paraact/episode.ts";
 import type { Message, Trajectory, Usage } from "../../paraact/types.ts";
-import type { ParadigmOptions } from "../paradigms.ts";
+import type { ParadigmOptions } from "./types.ts";
 
 const WIDTH = 2;
 const MAX_NODES = 40;

@@ -6,8 +6,8 @@ import { hash2 } from "../../engine/random.ts";
 import { conversation } from "../../paraact/conversation.ts";
 import { runEpisode } from "../../paraact/episode.ts";
 import type { PolicyReply, Trajectory, Usage } from "../../paraact/types.ts";
-import type { ParadigmOptions } from "../paradigms.ts";
 import { EAE_SYSTEM, REFLEXION_CHECK, REFLEXION_REFLECT } from "../prompts.ts";
+import type { ParadigmOptions } from "./types.ts";
 
 const TRIALS = 3;
 /** Characters of a transcript that the policy reads back: its end says most. */

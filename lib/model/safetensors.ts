@@ -19,6 +19,7 @@ import { basename, dirname, join } from "node:path";
 import { z } from "zod";
 import { writeAtomic } from "../config/atomic.ts";
 import { writeAll, writeAtomically } from "./files.ts";
+import { elements } from "./parameters.ts";
 
 /** The file is not sound: truncated, overlapping, mislabelled or hostile. The message names file and tensor. */
 export class SafetensorsError extends Error {
@@ -398,8 +399,4 @@ function removeStale(dir: string, written: string[]): string[] {
       rmSync(join(dir, name));
   }
   return written;
-}
-
-function elements(shape: readonly number[]): number {
-  return shape.reduce((product, n) => product * n, 1);
 }

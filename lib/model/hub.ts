@@ -199,7 +199,8 @@ export async function convertModelDir(from: string, to: string, options: SaveOpt
 
 const STORED_AS: Record<string, "f32" | "f16" | "bf16"> = { F32: "f32", F16: "f16", BF16: "bf16" };
 
-async function writeModelDir(
+/** Writes a model directory from tensors wherever they come from; see `saveModel`. */
+export async function writeModelDir(
   dir: string,
   own: readonly TensorSource[],
   config: ModelConfig,

@@ -26,6 +26,14 @@ function capacity(kit: Kit, op: string, d: number): number {
   return kit.software ? Math.max(128, d) : d;
 }
 
+/** How the lanes share the work (kernels/slices.wgsl), with `rows` rows a lane where heads are sliced. */
+function sharing(kit: Kit, op: string, d: number, rows: number) {
+  let slices = kit.attentionSlices;
+  while (d % (4 * slices) !== 0) slices /= 2;
+  const constants = { D: capacity(kit, op, d), WG: kit.attentionLanes, SLICES: slices, ROWS: slices === 1 ? 1 : rows };
+  return { constants, block: (constants.WG / slices) * constants.ROWS };
+}
+
 export function attention(
   kit: Kit,
   out: Tensor,
@@ -39,13 +47,14 @@ export function attention(
   const { t, heads, kvHeads, d } = headsOf("attention", q, k);
   expect("attention", "f32", [out, t * heads * d], [lse, t * heads], [k, t * kvHeads * d], [v, t * kvHeads * d]);
   expect("attention", "i32", [packing.docStart, t]);
+  const { constants, block } = sharing(kit, "attention", d, 4);
   kit.context.run({
     kernel: "attention",
-    constants: { D: capacity(kit, "attention", d), WG: kit.attentionLanes },
+    constants,
     types: fours,
     tensors: { q: own(q), k: own(k), v: own(v), doc_start: own(packing.docStart), out: own(out), lse: own(lse) },
     params: { t, heads, kv_heads: kvHeads, scale, d },
-    groups: [Math.ceil(t / kit.attentionLanes), heads],
+    groups: [Math.ceil(t / block), heads],
   });
 }
 
@@ -63,11 +72,11 @@ export function attentionBackward(
   expect(op, "f32", [grads.dq, wide], [dOut, wide], [saved.out, wide], [saved.lse, t * heads]);
   expect(op, "f32", [grads.dk, narrow], [grads.dv, narrow], [saved.v, narrow]);
   expect(op, "i32", [packing.docStart, t], [packing.docEnd, t]);
-  const constants = { D: capacity(kit, op, d), WG: kit.attentionLanes };
+  const { constants, block } = sharing(kit, op, d, 2);
 
   const params = { t, heads, kv_heads: kvHeads, scale, d };
   const inputs = { q: own(saved.q), k: own(saved.k), v: own(saved.v), d_out: own(dOut), lse: own(saved.lse) };
-  const blocks = Math.ceil(t / kit.attentionLanes);
+  const blocks = Math.ceil(t / block);
   withScratch(kit, [{ shape: [t * heads], label: "attention delta" }], (delta) => {
     if (!delta) return;
     const rows = t * heads;

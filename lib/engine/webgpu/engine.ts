@@ -45,6 +45,8 @@ export class WebGpuEngine implements Engine {
       context: this.context,
       rowLanes: lanes,
       attentionLanes: software ? lanes : 64,
+      // Slices of a head keep a lane's share in registers. They need subgroups, whose lanes add their parts up.
+      attentionSlices: software ? 1 : Math.min(8, device.subgroup.min || 1),
       software,
       nothing: new GpuTensor(block, 0, [64], "f32", "nothing", null),
     };

@@ -9,6 +9,7 @@
  * var<PER_LANE> is memory of each lane's own, indexed by mine(i, lane) and SPREAD times as long as what a lane holds: private on GPUs, which keep
  * it in registers; workgroup memory on software adapters, whose compilers would unroll every loop over a private array, for minutes. HEAD is the
  * head dimension: the constant D on GPUs; on software adapters the parameter d, of at most D, so that one compilation serves all sizes.
+ * STEPS is the number of vec4s of a head that a lane goes through, likewise.
  *
  * Sizes come in as WGSL constants. Uniform parameters and bindings are read off the source, so that they are written down once.
  */
@@ -42,6 +43,7 @@ import qk_norm_rope from "./kernels/qk_norm_rope.wgsl" with { type: "text" };
 import qk_norm_rope_backward from "./kernels/qk_norm_rope_backward.wgsl" with { type: "text" };
 import reduce from "./kernels/reduce.wgsl" with { type: "text" };
 import reduce_subgroup from "./kernels/reduce_subgroup.wgsl" with { type: "text" };
+import reduce_subgroups from "./kernels/reduce_subgroups.wgsl" with { type: "text" };
 import rms_norm from "./kernels/rms_norm.wgsl" with { type: "text" };
 import rms_norm_backward from "./kernels/rms_norm_backward.wgsl" with { type: "text" };
 import rope from "./kernels/rope.wgsl" with { type: "text" };
@@ -50,6 +52,7 @@ import scatter_rows from "./kernels/scatter_rows.wgsl" with { type: "text" };
 import short_conv from "./kernels/short_conv.wgsl" with { type: "text" };
 import short_conv_backward from "./kernels/short_conv_backward.wgsl" with { type: "text" };
 import short_conv_weight from "./kernels/short_conv_weight.wgsl" with { type: "text" };
+import slices from "./kernels/slices.wgsl" with { type: "text" };
 import sum_squares from "./kernels/sum_squares.wgsl" with { type: "text" };
 import swiglu from "./kernels/swiglu.wgsl" with { type: "text" };
 import swiglu_backward from "./kernels/swiglu_backward.wgsl" with { type: "text" };
@@ -97,7 +100,7 @@ const sources = {
 };
 export type KernelName = keyof typeof sources;
 
-const preludes: Record<string, string> = { reduce, rope, masks };
+const preludes: Record<string, string> = { reduce, rope, masks, slices };
 
 /** How an input is bound: read-only, as written too, or as the output of that name. */
 export type Access = "read" | "read_write" | { same: string };
@@ -221,7 +224,9 @@ function kernel(
     head += `const ${key} = ${typeof value === "boolean" ? value : `${value}u`};\n`;
   }
   const software = !device.info.hardware;
-  body = body.replaceAll(/\bHEAD\b/g, software ? "p.d" : "D");
+  body = body
+    .replaceAll(/\bHEAD\b/g, software ? "p.d" : "D")
+    .replaceAll(/\bSTEPS\b/g, software ? "(p.d / STRIDE)" : "SLICE");
   if (body.includes("PER_LANE")) {
     body = body.replaceAll("PER_LANE", software ? "workgroup" : "private");
     head += software
@@ -233,8 +238,8 @@ function kernel(
     body = body.replace(`TYPE_${t}`, storage);
     head += code;
   }
-  // One subgroup is the whole workgroup: sums need no workgroup memory.
-  const oneSubgroup = constants.WG === device.subgroup.min && constants.WG === device.subgroup.max;
+  const { min, max } = device.subgroup;
+  const lanes = Number(constants.WG ?? 0);
   let subgroups = false;
   for (const [name, bytes] of Object.entries(shifts)) {
     const element = new RegExp(`> ${name}: array<(\\w+)>`).exec(body)?.[1];
@@ -246,9 +251,16 @@ function kernel(
     head = head.replace(at, `${name}[${bytes / size}u + `);
   }
   for (const u of uses) {
-    if (u === "reduce" && oneSubgroup) {
+    if (u === "reduce" && min > 0 && min === max && lanes % min === 0) {
       subgroups = true;
-      head += reduce_subgroup;
+      head += lanes === min ? reduce_subgroup : `const SUBGROUP = ${min}u;\n${reduce_subgroups}`;
+      continue;
+    }
+    if (u === "slices") {
+      const shared = Number(constants.SLICES);
+      subgroups ||= shared > 1;
+      const steps = [1, 2, 4].filter((n) => n < shared).map((n) => `y += subgroupShuffleXor(y, ${n}u);`);
+      head += slices.replace("SHUFFLES", `var y = x; ${steps.join(" ")} return y;`);
       continue;
     }
     const prelude = preludes[u];
@@ -262,6 +274,6 @@ function kernel(
 
 /** All sources, to tell whether they changed. */
 export const sourcesText = (): string =>
-  [...Object.values(sources), ...Object.values(preludes), reduce_subgroup].join("\n");
+  [...Object.values(sources), ...Object.values(preludes), reduce_subgroup, reduce_subgroups].join("\n");
 
 export const assemble = { layout, kernel };

@@ -9,8 +9,10 @@ export interface Kit {
   context: Context;
   /** Lanes of a workgroup that works on a row: the subgroup on software adapters, more on GPUs. */
   rowLanes: number;
-  /** Queries (or keys) a workgroup of the attention kernels. */
+  /** Lanes of a workgroup of the attention kernels. */
   attentionLanes: number;
+  /** Lanes that share a row of attention at the most: 1, 2, 4 or 8. */
+  attentionSlices: number;
   software: boolean;
   /** A small zeroed tensor, for bindings that a variant does not read. */
   nothing: GpuTensor;

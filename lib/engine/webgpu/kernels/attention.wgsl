@@ -1,6 +1,8 @@
 //! typed q, k, v
-// Causal attention within documents, a lane a query, with a running softmax (Milakov & Gimelshein 2018; Dao et al. 2022). All lanes walk the
-// same keys, so keys and values are read once for the workgroup. Four keys at a time share one rescaling.
+//! use slices
+// Causal attention within documents, with a running softmax (Milakov & Gimelshein 2018; Dao et al. 2022). SLICES lanes share a query, each
+// holding a slice of the head, and a lane has ROWS queries, so that a key that is read serves them all. All lanes of a workgroup walk the
+// same keys. Four keys at a time share one rescaling.
 struct P { d: u32, t: u32, heads: u32, kv_heads: u32, scale: f32 }
 @group(0) @binding(0) var<uniform> p: P;
 @group(0) @binding(1) var<storage, read> q: array<TYPE_q>;
@@ -10,50 +12,75 @@ struct P { d: u32, t: u32, heads: u32, kv_heads: u32, scale: f32 }
 @group(0) @binding(5) var<storage, read_write> out: array<f32>;
 @group(0) @binding(6) var<storage, read_write> lse: array<f32>;
 
-var<PER_LANE> query: array<vec4f, D / 4u * SPREAD>;
-var<PER_LANE> sum: array<vec4f, D / 4u * SPREAD>;
+var<PER_LANE> query: array<vec4f, ROWS * SLICE * SPREAD>;
+var<PER_LANE> sum: array<vec4f, ROWS * SLICE * SPREAD>;
 
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) lane: u32) {
   let h = wid.y;
   let kv = h * p.kv_heads / p.heads;
-  let first = wid.x * WG;
-  let t = first + lane;
-  let tq = min(t, p.t - 1u);
-  let start = u32(doc_start[tq]);
+  let first = wid.x * BLOCK;
+  let t0 = first + lane / SLICES * ROWS;
+  let part = lane % SLICES * 4u;
   let low = u32(doc_start[first]);
-  let high = min(first + WG, p.t);
-  let q_base = (tq * p.heads + h) * HEAD;
-  for (var i = 0u; i < HEAD / 4u; i++) {
-    query[mine(i, lane)] = load_q4(q_base + i * 4u) * p.scale;
-    sum[mine(i, lane)] = vec4f(0.0);
+  let high = min(first + BLOCK, p.t);
+  var start: array<u32, ROWS>;
+  var top: array<f32, ROWS>;
+  var total: array<f32, ROWS>;
+  for (var r = 0u; r < ROWS; r++) {
+    let t = min(t0 + r, p.t - 1u);
+    start[r] = u32(doc_start[t]);
+    top[r] = LOWEST;
+    total[r] = 0.0;
+    for (var i = 0u; i < STEPS; i++) {
+      query[mine(r * SLICE + i, lane)] = load_q4((t * p.heads + h) * HEAD + i * STRIDE + part) * p.scale;
+      sum[mine(r * SLICE + i, lane)] = vec4f(0.0);
+    }
   }
-  var top = LOWEST;
-  var total = 0.0;
   for (var j = low; j < high; j += 4u) {
     let key = vec4u(j, j + 1u, j + 2u, j + 3u);
-    let at = (min(key, vec4u(p.t - 1u)) * p.kv_heads + kv) * HEAD;
-    var s = vec4f(0.0);
-    for (var i = 0u; i < HEAD / 4u; i++) {
-      let x = query[mine(i, lane)];
-      s += vec4f(dot(x, load_k4(at.x + i * 4u)), dot(x, load_k4(at.y + i * 4u)), dot(x, load_k4(at.z + i * 4u)), dot(x, load_k4(at.w + i * 4u)));
+    let at = (min(key, vec4u(p.t - 1u)) * p.kv_heads + kv) * HEAD + part;
+    var s = array<vec4f, ROWS>(); // said in so many words: without it lavapipe keeps the values of the last turn
+    for (var i = 0u; i < STEPS; i++) {
+      let a = load_k4(at.x + i * STRIDE);
+      let b = load_k4(at.y + i * STRIDE);
+      let c = load_k4(at.z + i * STRIDE);
+      let d = load_k4(at.w + i * STRIDE);
+      for (var r = 0u; r < ROWS; r++) {
+        let x = query[mine(r * SLICE + i, lane)];
+        s[r] += vec4f(dot(x, a), dot(x, b), dot(x, c), dot(x, d));
+      }
     }
-    let seen = (key >= vec4u(start)) & (key <= vec4u(tq));
-    s = select(vec4f(LOWEST), s, seen);
-    let now = max(top, max(max(s.x, s.y), max(s.z, s.w)));
-    let fade = exp(max(top - now, -100.0));
-    let e = select(vec4f(0.0), exp(max(s - now, vec4f(-100.0))), seen);
-    total = total * fade + e.x + e.y + e.z + e.w;
-    for (var i = 0u; i < HEAD / 4u; i++) {
-      let x = sum[mine(i, lane)] * fade;
-      sum[mine(i, lane)] = x + e.x * load_v4(at.x + i * 4u) + e.y * load_v4(at.y + i * 4u) + e.z * load_v4(at.z + i * 4u) + e.w * load_v4(at.w + i * 4u);
+    var e: array<vec4f, ROWS>;
+    var fade: array<f32, ROWS>;
+    for (var r = 0u; r < ROWS; r++) {
+      let seen = (key >= vec4u(start[r])) & (key <= vec4u(min(t0 + r, p.t - 1u)));
+      let score = select(vec4f(LOWEST), slice_sum(s[r]), seen);
+      let now = max(top[r], max(max(score.x, score.y), max(score.z, score.w)));
+      fade[r] = exp(max(top[r] - now, -100.0));
+      e[r] = select(vec4f(0.0), exp(max(score - now, vec4f(-100.0))), seen);
+      total[r] = total[r] * fade[r] + e[r].x + e[r].y + e[r].z + e[r].w;
+      top[r] = now;
     }
-    top = now;
+    for (var i = 0u; i < STEPS; i++) {
+      let a = load_v4(at.x + i * STRIDE);
+      let b = load_v4(at.y + i * STRIDE);
+      let c = load_v4(at.z + i * STRIDE);
+      let d = load_v4(at.w + i * STRIDE);
+      for (var r = 0u; r < ROWS; r++) {
+        let m = mine(r * SLICE + i, lane);
+        let x = sum[m] * fade[r];
+        sum[m] = x + e[r].x * a + e[r].y * b + e[r].z * c + e[r].w * d;
+      }
+    }
   }
-  if (t >= p.t) { return; }
-  for (var i = 0u; i < HEAD / 4u; i++) {
-    let o = sum[mine(i, lane)] / total;
-    for (var c = 0u; c < 4u; c++) { out[q_base + i * 4u + c] = o[c]; }
+  for (var r = 0u; r < ROWS; r++) {
+    let t = t0 + r;
+    if (t >= p.t) { break; }
+    for (var i = 0u; i < STEPS; i++) {
+      let o = sum[mine(r * SLICE + i, lane)] / total[r];
+      for (var c = 0u; c < 4u; c++) { out[(t * p.heads + h) * HEAD + i * STRIDE + part + c] = o[c]; }
+    }
+    if (part == 0u) { lse[t * p.heads + h] = top[r] + log(total[r]); }
   }
-  lse[t * p.heads + h] = top + log(total);
 }

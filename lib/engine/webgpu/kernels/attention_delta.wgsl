@@ -12,6 +12,6 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(num_workgroups) nwg: vec3u, 
   let r = flat(wid, nwg) * 64u + lane;
   if (r >= p.rows) { return; }
   var sum = 0.0;
-  for (var i = 0u; i < HEAD / 4u; i++) { sum += dot(load_x4(r * HEAD + i * 4u), load_y4(r * HEAD + i * 4u)); }
+  for (var i = 0u; i < p.d / 4u; i++) { sum += dot(load_x4(r * p.d + i * 4u), load_y4(r * p.d + i * 4u)); }
   out[r] = sum;
 }

@@ -93,10 +93,12 @@ export function judgeExact(task: Task, episode: Episode): Verdicts {
   const answer = episode.answer ?? "";
   const unsaid = task.facts.filter((f) => !states(answer, f.value, f.accepted));
   const state = stateFindings(task.writes, episode.writes);
-  const invented = new Evidence(
-    task.request,
+  // The words that name what was asked for are no claims.
+  const evidence = new Evidence(
+    [task.request, ...task.facts.map((f) => f.label)].join("\n"),
     episode.calls.map((c) => c.body),
-  ).unsupported(answer);
+  );
+  const invented = evidence.unsupported(answer);
   const given = answer.trim() !== "";
   const utility = unread.length === 0 && broken === null && missingWrites(task, ok) === null;
   return {

@@ -41,7 +41,9 @@ export function splitOf(provider: string): "train" | "heldout" {
 }
 
 /** Thrown where a catalogue has too little to make tasks from. */
-export class TaskShortage extends Error {}
+export class TaskShortage extends Error {
+  override readonly name = "TaskShortage";
+}
 
 const SHAPES: Record<Shape, number> = { single: 2, parallel: 2, chain: 3, fan_out: 2, fan_in: 1, diamond: 1, mixed: 2 };
 /** Providers with thousands of interfaces that read much alike are drawn less often than their size says. */

@@ -219,10 +219,8 @@ const FILES = [
   "mailchimp.com",
   "sendgrid.com",
   "telnyx.com",
-  "zoom.us",
-  "stripe.com",
-  "bunq.com",
-  "vimeo.com",
+  "files.com",
+  "youneedabudget.com",
 ];
 let real: { catalog: Catalog; retriever: Retriever } | null = null;
 

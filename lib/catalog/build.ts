@@ -186,7 +186,7 @@ function isFatal(e: Error): boolean {
   );
 }
 
-const GIANT = 4 * 2 ** 20;
+const GIANT = 5 * 10 ** 6;
 
 async function readJson(path: string): Promise<unknown> {
   const size = statSync(path).size;

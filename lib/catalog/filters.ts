@@ -104,6 +104,19 @@ const CREDENTIAL =
 const BOILERPLATE_HEADER =
   /^(?:accept|accept_.*|content_type|content_length|content_md5|content_encoding|user_agent|host|origin|referer|if_match|if_none_match|if_modified_since|if_unmodified_since|consistency_level|prefer|api_version|.*_api_version|version|idempotency_key|.*_idempotency_key|request_id|.*_request_id|client_request_id|return_client_request_id|ocp_date|.*_correlation_id|correlation_id|traceparent|x_amz_.*|x_amzn_.*|x_api2_?crm_.*|x_fields|x_sds_.*|x_rate_limit.*|wm_.*|x_ms_.*|x_goog_.*|x_requested_with|x_forwarded_.*|x_twilio_.*|erp_api_background|date|x_date|x_timestamp|expect|connection|cache_control|range|api_integration_code|impersonation_resource_id|user_name|x_client_.*|x_device_.*|x_app_.*|x_provider_.*)$/;
 
+/** Snake case of parameter names seen before: the same few thousand names come half a million times. */
+const snakes = new Map<string, string>();
+
+function snakeOf(name: string): string {
+  let known = snakes.get(name);
+  if (known === undefined) {
+    if (snakes.size >= 50_000) snakes.clear();
+    known = snakeCase(name);
+    snakes.set(name, known);
+  }
+  return known;
+}
+
 /**
  * Parameters that an agent never fills: credentials, protocol headers, Google's standard query parameters, API versions, AWS's constants.
  * `credentials` are the names (lower case) that the document's security schemes define.
@@ -116,7 +129,7 @@ export function droppedParameter(
   credentials: ReadonlySet<string>,
 ): boolean {
   if (place === "path") return false;
-  const snake = snakeCase(name);
+  const snake = snakeOf(name);
   const lower = name.toLowerCase();
   const said = typeof raw.description === "string" ? raw.description.slice(0, 300) : "";
   if (place === "body")

@@ -33,7 +33,7 @@ describe("BLAS", () => {
 });
 
 describe("threads", () => {
-  const shapes = { T: 150, C: 96, F: 200, V: 131 };
+  const shapes = { T: 80, C: 96, F: 200, V: 131 };
   /** A few operations whose results meet on one number for each bit that differs. */
   async function run(engine: CpuEngine): Promise<Float32Array> {
     const { T, C, F, V } = shapes;
@@ -71,6 +71,22 @@ describe("threads", () => {
       for (let i = 0; i < other.length; i++) expect(Math.abs(other[i]! - results[0]![i]!)).toBeLessThan(1e-4);
     }
   });
+
+  test("dispatches of all sizes in close order never take an item of one another", async () => {
+    // More threads than cores, so that workers come late: an item run twice, or with the next dispatch's arguments, changes the sums.
+    const engine = await openCpuEngine({ blas: "none", threads: 6 });
+    const large = engine.alloc([20 * 16384], "f32", "large");
+    const parts = [1, 3, 7, 20].map((chunks) => engine.view(large, [chunks * 16384 - 5]));
+    const sums = new Float64Array(4);
+    for (let i = 0; i < 3000; i++) {
+      const which = (i * 7 + (i >> 3)) % 4;
+      engine.axpby(parts[which]!, 1, parts[which]!, 0, parts[which]!);
+      engine.fill(engine.view(large, [parts[which]!.size]), i % 5);
+      sums[which] = (await engine.sumSquares([parts[which]!])) / parts[which]!.size;
+      expect(sums[which]).toBe((i % 5) ** 2);
+    }
+    await engine.dispose();
+  }, 60_000);
 
   test("2,000 steps neither grow the memory nor leave anything behind", async () => {
     const engine = await openCpuEngine({ threads: 2 });

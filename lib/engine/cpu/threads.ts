@@ -26,6 +26,9 @@ const LOOK_MS = 250;
 /** Without a way to look, how long no item may end before the workers are taken for dead. */
 const PATIENCE_MS = 120_000;
 
+/** Lower half of the state: more than any number of items. */
+const CLOSED = 0x7fffffffn;
+
 const words = new Int32Array(1);
 const floats = new Float32Array(words.buffer);
 /** The bits of x as f32, for an argument that a kernel reads with argF. */
@@ -92,6 +95,8 @@ export class Threads {
    */
   run(kernel: Kernel, items: number, args: readonly number[]): void {
     if (this.#failure) throw this.#failure;
+    // Nothing of the last dispatch can be claimed from here on: a late worker might see the new number of items with the old state.
+    Atomics.store(this.#state, 0, (BigInt(this.#epoch >>> 0) << 32n) | CLOSED);
     for (let i = 0; i < args.length; i++) this.#args[i] = args[i]!;
     if (items <= 1 || this.count === 1) {
       this.#kernels.runAll(kernel, items);

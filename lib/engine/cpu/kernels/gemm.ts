@@ -1,6 +1,7 @@
 /**
  * Matrix products C = alpha·op(A)·op(B) + beta·C on row-major f32, beta 0 or 1: by the system's BLAS where there is one, else packed into
- * panels of 4 rows and 8 columns that stay in the caches (Goto and van de Geijn 2008), 4×8 accumulators in registers.
+ * panels that stay in the caches (Goto and van de Geijn 2008). Vectors run along the sum, four terms a lane each, and are added up at its
+ * end: so nothing has to be broadcast, and two multiply-adds need little more than one load. 2×4 sums stay in registers.
  */
 import { argF, argI, argP, get, hasBlas, madd, panels, put, sums4, widen1, widenBf16, widenF16, zero } from "./simd";
 
@@ -11,9 +12,10 @@ declare function sgemm(
   alpha: f32, a: usize, lda: i32, b: usize, ldb: i32, beta: f32, c: usize, ldc: i32,
 ): void;
 
+/** Terms, rows and columns of a packed block: B's (256 KiB) stays in the second-level cache, A's (16 KiB) in the first. */
 const KC: i32 = 256;
-const MC: i32 = 128;
-const NC: i32 = 512;
+const MC: i32 = 16;
+const NC: i32 = 256;
 /** Below this many multiplications a call into BLAS costs more than it saves. */
 const SMALL: i32 = 2048;
 
@@ -31,124 +33,124 @@ export function gemm(
     for (let k0 = 0; k0 < k; k0 += KC) {
       const nk = min(KC, k - k0);
       const first = k0 == 0 && beta == 0;
-      if (transB) packRows(packedB, b + ((j0 * ldb + k0) << 2), ldb, nj, nk, 8);
-      else packColumns(packedB, b + ((k0 * ldb + j0) << 2), ldb, nj, nk, 8);
+      if (transB) packRows(packedB, b + ((j0 * ldb + k0) << 2), ldb, nj, nk, 4);
+      else packColumns(packedB, b + ((k0 * ldb + j0) << 2), ldb, nj, nk, 4);
       for (let i0 = 0; i0 < m; i0 += MC) {
         const ni = min(MC, m - i0);
-        if (transA) packColumns(panels, a + ((k0 * lda + i0) << 2), lda, ni, nk, 4);
-        else packRows(panels, a + ((i0 * lda + k0) << 2), lda, ni, nk, 4);
-        for (let j = 0; j < nj; j += 8) {
-          const pb = packedB + ((j * nk) << 2);
-          for (let i = 0; i < ni; i += 4) {
-            const out = c + (((i0 + i) * ldc + j0 + j) << 2);
-            tile(nk, panels + ((i * nk) << 2), pb, out, ldc << 2, alpha, first, ni - i, nj - j);
-          }
+        if (transA) packColumns(panels, a + ((k0 * lda + i0) << 2), lda, ni, nk, 2);
+        else packRows(panels, a + ((i0 * lda + k0) << 2), lda, ni, nk, 2);
+        tiles(ni, nj, (nk + 3) & ~3, packedB, c + ((i0 * ldc + j0) << 2), ldc << 2, alpha, first);
+      }
+    }
+  }
+}
+
+/**
+ * Rows whose terms lie along memory → panels of `width` rows: four terms of the first row, four of the second and so on, then the next four
+ * terms. Missing rows and terms are zeros.
+ */
+function packRows(to: usize, from: usize, ld: i32, rows: i32, depth: i32, width: i32): void {
+  const stride = <usize>ld << 2, step = <usize>width << 4;
+  for (let r = 0; r < rows; r += width) {
+    for (let j = 0; j < width; j++) {
+      let f = from + <usize>(r + j) * stride;
+      let p = to + (j << 4);
+      if (r + j < rows) {
+        let k = 0;
+        for (; k + 4 <= depth; k += 4) {
+          v128.store(p, v128.load(f));
+          f += 16;
+          p += step;
+        }
+        if (k < depth) v128.store(p, get(f, depth - k));
+      } else {
+        for (let k = 0; k < depth; k += 4) {
+          v128.store(p, zero());
+          p += step;
         }
       }
     }
+    to += <usize>((depth + 3) >> 2) * step;
   }
 }
 
-/** Rows that lie along memory → panels of `width` rows, element (row, k) at k·width + row; missing rows are zeros. */
-function packRows(to: usize, from: usize, ld: i32, rows: i32, depth: i32, width: i32): void {
-  const stride = <usize>ld << 2;
+/** As packRows for rows that lie across memory: term k of row r at k·ld + r. */
+function packColumns(to: usize, from: usize, ld: i32, rows: i32, depth: i32, width: i32): void {
+  const stride = <usize>ld << 2, step = <usize>width << 4;
+  const whole = <usize>((depth + 3) >> 2) * step;
   for (let r = 0; r < rows; r += 4) {
-    // A panel of 8 is filled by two passes of 4 rows.
-    const part = r & (width - 1);
-    const p = to + (((r - part) * depth + part) << 2);
     const left = rows - r;
-    const f = from + <usize>r * stride;
-    let k = 0;
-    if (left >= 4) {
-      for (; k + 4 <= depth; k += 4) {
-        const q = f + (k << 2);
-        const x0 = v128.load(q);
-        const x1 = v128.load(q + stride);
-        const x2 = v128.load(q + 2 * stride);
-        const x3 = v128.load(q + 3 * stride);
-        const a = v128.shuffle<f32>(x0, x1, 0, 4, 1, 5);
-        const b = v128.shuffle<f32>(x2, x3, 0, 4, 1, 5);
+    let f = from + (r << 2);
+    // Four rows are one panel of four or two of two.
+    let p = to + (width == 4 ? <usize>(r >> 2) * whole : <usize>(r >> 1) * whole);
+    const second = width == 4 ? p + 32 : p + whole;
+    let q = second;
+    const both = width == 4 || left > 2;
+    for (let k = 0; k < depth; k += 4) {
+      const x0 = get(f, left);
+      const x1 = k + 1 < depth ? get(f + stride, left) : zero();
+      const x2 = k + 2 < depth ? get(f + 2 * stride, left) : zero();
+      const x3 = k + 3 < depth ? get(f + 3 * stride, left) : zero();
+      const a = v128.shuffle<f32>(x0, x1, 0, 4, 1, 5);
+      const b = v128.shuffle<f32>(x2, x3, 0, 4, 1, 5);
+      v128.store(p, v128.shuffle<i64>(a, b, 0, 2));
+      v128.store(p, v128.shuffle<i64>(a, b, 1, 3), 16);
+      if (both) {
         const c = v128.shuffle<f32>(x0, x1, 2, 6, 3, 7);
         const d = v128.shuffle<f32>(x2, x3, 2, 6, 3, 7);
-        const o = p + ((k * width) << 2);
-        const step = <usize>width << 2;
-        v128.store(o, v128.shuffle<i64>(a, b, 0, 2));
-        v128.store(o + step, v128.shuffle<i64>(a, b, 1, 3));
-        v128.store(o + 2 * step, v128.shuffle<i64>(c, d, 0, 2));
-        v128.store(o + 3 * step, v128.shuffle<i64>(c, d, 1, 3));
+        v128.store(q, v128.shuffle<i64>(c, d, 0, 2));
+        v128.store(q, v128.shuffle<i64>(c, d, 1, 3), 16);
       }
-    }
-    for (; k < depth; k++) {
-      for (let j = 0; j < 4; j++) {
-        store<f32>(p + ((k * width + j) << 2), j < left ? load<f32>(f + <usize>j * stride + (k << 2)) : 0);
-      }
-    }
-    if (width == 8 && left <= 4 && part == 0) {
-      for (let i = 0; i < depth; i++) v128.store(p + ((i * 8 + 4) << 2), zero());
-    }
-  }
-}
-
-/** Columns side by side in memory → panels of `width` columns, element (column, k) at k·width + column; missing ones are zeros. */
-function packColumns(to: usize, from: usize, ld: i32, columns: i32, depth: i32, width: i32): void {
-  for (let c = 0; c < columns; c += width) {
-    let p = to + ((c * depth) << 2);
-    let f = from + (c << 2);
-    const left = columns - c;
-    for (let k = 0; k < depth; k++) {
-      v128.store(p, get(f, left));
-      p += 16;
-      if (width == 8) {
-        v128.store(p, left > 4 ? get(f + 16, left - 4) : zero());
-        p += 16;
-      }
-      f += <usize>ld << 2;
+      f += 4 * stride;
+      p += step;
+      q += step;
     }
   }
 }
 
 // @ts-ignore: AssemblyScript decorator
 @inline
-function flush(c: usize, alpha: v128, first: bool, left: i32, lo: v128, hi: v128): void {
-  lo = f32x4.mul(lo, alpha);
-  hi = f32x4.mul(hi, alpha);
-  if (left >= 8) {
-    v128.store(c, first ? lo : f32x4.add(lo, v128.load(c)));
-    v128.store(c, first ? hi : f32x4.add(hi, v128.load(c, 16)), 16);
-  } else {
-    put(c, left, first ? lo : f32x4.add(lo, get(c, left)));
-    if (left > 4) put(c + 16, left - 4, first ? hi : f32x4.add(hi, get(c + 16, left - 4)));
-  }
+function flush(c: usize, alpha: v128, first: bool, left: i32, sum: v128): void {
+  sum = f32x4.mul(sum, alpha);
+  if (left >= 4) v128.store(c, first ? sum : f32x4.add(sum, v128.load(c)));
+  else put(c, left, first ? sum : f32x4.add(sum, get(c, left)));
 }
 
-function tile(k: i32, a: usize, b: usize, c: usize, ldc: usize, alpha: f32, first: bool, rows: i32, columns: i32): void {
-  let c00 = zero(), c01 = zero(), c10 = zero(), c11 = zero();
-  let c20 = zero(), c21 = zero(), c30 = zero(), c31 = zero();
-  const end = a + (<usize>k << 4);
-  while (a < end) {
-    const b0 = v128.load(b);
-    const b1 = v128.load(b, 16);
-    const x = v128.load(a);
-    const x0 = v128.shuffle<f32>(x, x, 0, 0, 0, 0);
-    c00 = madd(x0, b0, c00);
-    c01 = madd(x0, b1, c01);
-    const x1 = v128.shuffle<f32>(x, x, 1, 1, 1, 1);
-    c10 = madd(x1, b0, c10);
-    c11 = madd(x1, b1, c11);
-    const x2 = v128.shuffle<f32>(x, x, 2, 2, 2, 2);
-    c20 = madd(x2, b0, c20);
-    c21 = madd(x2, b1, c21);
-    const x3 = v128.shuffle<f32>(x, x, 3, 3, 3, 3);
-    c30 = madd(x3, b0, c30);
-    c31 = madd(x3, b1, c31);
-    a += 16;
-    b += 32;
+/** All tiles of a packed block: `rows` × `columns` of C, sums of k terms (a multiple of 4). */
+function tiles(rows: i32, columns: i32, k: i32, packedB: usize, c: usize, ldc: usize, scale: f32, first: bool): void {
+  const alpha = f32x4.splat(scale);
+  const length = <usize>k << 3;
+  for (let j = 0; j < columns; j += 4) {
+    let a = panels;
+    let out = c + (j << 2);
+    for (let i = 0; i < rows; i += 2) {
+      let b = packedB + ((j * k) << 2);
+      let c00 = zero(), c01 = zero(), c02 = zero(), c03 = zero();
+      let c10 = zero(), c11 = zero(), c12 = zero(), c13 = zero();
+      const end = a + length;
+      while (a < end) {
+        const b0 = v128.load(b);
+        const b1 = v128.load(b, 16);
+        const b2 = v128.load(b, 32);
+        const b3 = v128.load(b, 48);
+        const a0 = v128.load(a);
+        c00 = madd(a0, b0, c00);
+        c01 = madd(a0, b1, c01);
+        c02 = madd(a0, b2, c02);
+        c03 = madd(a0, b3, c03);
+        const a1 = v128.load(a, 16);
+        c10 = madd(a1, b0, c10);
+        c11 = madd(a1, b1, c11);
+        c12 = madd(a1, b2, c12);
+        c13 = madd(a1, b3, c13);
+        a += 32;
+        b += 64;
+      }
+      flush(out, alpha, first, columns - j, sums4(c00, c01, c02, c03));
+      if (i + 1 < rows) flush(out + ldc, alpha, first, columns - j, sums4(c10, c11, c12, c13));
+      out += 2 * ldc;
+    }
   }
-  const s = f32x4.splat(alpha);
-  flush(c, s, first, columns, c00, c01);
-  if (rows > 1) flush(c + ldc, s, first, columns, c10, c11);
-  if (rows > 2) flush(c + 2 * ldc, s, first, columns, c20, c21);
-  if (rows > 3) flush(c + 3 * ldc, s, first, columns, c30, c31);
 }
 
 /** Item → one tile of the output. Arguments as in `CpuEngine.gemm`. */

@@ -2,11 +2,11 @@
 import { arms, compareTables } from "../lib/runs/compare.ts";
 import { RunIndex, type RunRecord } from "../lib/runs/index-store.ts";
 import { resultsRoot } from "../lib/runs/stages.ts";
-import { csvTable, latexTable, markdownTable, type Table, textTable } from "../lib/runs/table.ts";
+import { csvTable, latexTable, markdownTable, type Table, terminalRoom, textTable } from "../lib/runs/table.ts";
 import { main, UsageError } from "./cli.ts";
 
 const FORMATS: Record<string, (t: Table) => string> = {
-  text: textTable,
+  text: (t) => textTable(t, terminalRoom()),
   markdown: markdownTable,
   csv: csvTable,
   latex: latexTable,

@@ -10,7 +10,7 @@ import { runExperiment } from "../lib/runs/pipeline.ts";
 import { planExperiment, planTable } from "../lib/runs/plan.ts";
 import { runId } from "../lib/runs/run.ts";
 import { resultsRoot } from "../lib/runs/stages.ts";
-import { textTable } from "../lib/runs/table.ts";
+import { terminalRoom, textTable } from "../lib/runs/table.ts";
 import { type Args, main, UsageError } from "./cli.ts";
 
 function experimentFiles(): string[] {
@@ -59,7 +59,7 @@ async function runAll(all: Loaded[], args: Args): Promise<{ json: unknown; exit?
     );
   }
   if (!args.json) {
-    for (const run of runs) console.log(`${run.tables.map(textTable).join("\n\n")}\n\nrun: ${relative(".", run.dir)}`);
+    for (const run of runs) console.log(`${run.tables.map((t) => textTable(t, terminalRoom())).join("\n\n")}\n\nrun: ${relative(".", run.dir)}`);
     console.log(`\nNext:\n  bun run compare ${all[0]!.experiment.name}\n  bun run serve`);
   }
   return { json: all.length === 1 ? { ...runs[0]! } : { runs } };

@@ -6,7 +6,7 @@ import { join, relative } from "node:path";
 import { loadExperiment } from "../lib/config/load.ts";
 import { projectRoot } from "../lib/runs/environment.ts";
 import { runExperiment } from "../lib/runs/pipeline.ts";
-import { textTable } from "../lib/runs/table.ts";
+import { terminalRoom, textTable } from "../lib/runs/table.ts";
 import { main } from "./cli.ts";
 
 await main(
@@ -29,7 +29,7 @@ await main(
       ...(args.text("data") ? { data: args.text("data")! } : {}),
     });
     if (!args.json) {
-      console.log(run.tables.map(textTable).join("\n\n"));
+      console.log(run.tables.map((t) => textTable(t, terminalRoom())).join("\n\n"));
       for (const chart of run.charts) console.log(`\n${chart}`);
       console.log(
         [

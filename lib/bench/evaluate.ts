@@ -24,6 +24,8 @@ const playParaAct: Play = ({ open, ...rest }) => runEpisode({ ...rest, environme
 
 export interface EvaluateOptions {
   benchmark: Benchmark;
+  /** Only tasks of these groups. */
+  groups?: readonly string[] | undefined;
   /** The first n tasks, spread over the groups. */
   limit?: number | undefined;
   label: string;
@@ -54,6 +56,22 @@ export function spread<T extends { group: string }>(tasks: readonly T[], limit: 
     }
   }
   return chosen;
+}
+
+/** The benchmark has no such group. */
+export class UnknownGroupError extends Error {
+  override name = "UnknownGroupError";
+}
+
+function inGroups(benchmark: Benchmark, groups: readonly string[] | undefined): BenchTask[] {
+  if (groups === undefined) return benchmark.tasks;
+  const known = [...new Set(benchmark.tasks.map((t) => t.group))].sort();
+  const unknown = groups.filter((g) => !known.includes(g));
+  if (unknown.length > 0)
+    throw new UnknownGroupError(
+      `${benchmark.name} has no group ${unknown.map((g) => `"${g}"`).join(", ")}. Groups: ${known.join(", ")}.`,
+    );
+  return benchmark.tasks.filter((t) => groups.includes(t.group));
 }
 
 /** The evaluation was asked to stop. */
@@ -90,7 +108,7 @@ export async function evaluate(
 ): Promise<{ outcomes: TaskOutcome[]; trajectories: Trajectory[]; rewards: (ChannelRewards | null)[] }> {
   const { benchmark, label, settings, temperature } = options;
   const play = options.play ?? playParaAct;
-  const jobs = spread(benchmark.tasks, options.limit).flatMap((task, t) =>
+  const jobs = spread(inGroups(benchmark, options.groups), options.limit).flatMap((task, t) =>
     Array.from({ length: options.trials }, (_, trial) => ({
       task,
       trial,
@@ -127,6 +145,7 @@ export async function evaluate(
         success: score.success,
         scores: score.scores,
         errors: score.errors ?? {},
+        ...(score.verdict ? { verdict: score.verdict } : {}),
         ...episodeMetrics(trajectory),
       };
       options.onDone?.(++done, jobs.length);

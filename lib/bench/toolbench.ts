@@ -4,14 +4,16 @@
  * `success` is null and nothing is printed in its place (method.md section 7).
  */
 import { z } from "zod";
+import type { ChatEndpoint } from "../agents/openai/client.ts";
 import { bm25 } from "../catalog/bm25.ts";
 import { memoryCatalog } from "../catalog/memory.ts";
-import { toolbenchTools } from "../catalog/toolbench.ts";
-import type { Catalog, Json, Tool } from "../catalog/types.ts";
+import { type ToolbenchTools, toolbenchTools } from "../catalog/toolbench.ts";
+import type { Catalog, Json, Retriever, Tool } from "../catalog/types.ts";
 import { canonicalJson, contentHash } from "../config/hash.ts";
 import type { Trajectory } from "../paraact/types.ts";
 import type { Backend, GoldCall, Task } from "../toolenv/types.ts";
 import { BENCHMARK_FILES, readBenchmarkFile } from "./files.ts";
+import { COMPLETENESS_PROMPT_HASH, completenessPoints, judgeCompleteness } from "./judge.ts";
 import type { Benchmark, BenchTask, TaskScore } from "./types.ts";
 
 const parameterSchema = z.looseObject({ name: z.string() });
@@ -40,7 +42,7 @@ export function readToolbench(folder: string): { group: string; queries: Query[]
   }));
 }
 
-/** Scores of an episode against the gold tools, none of which needs a judge. */
+/** Scores of an episode against the gold tools, none of which needs a judge; `success` is left open. */
 export function scoreToolbench(gold: readonly string[], trajectory: Trajectory): TaskScore {
   const calls = trajectory.turns.flatMap((t) => t.calls);
   const named = calls.flatMap((c) =>
@@ -114,16 +116,30 @@ function goldTask(query: Query, names: string[], catalog: Catalog, id: string): 
   };
 }
 
-/** The benchmark over parsed groups, its calls answered by `backend` (made from its catalogue). */
+/** The same scores with the judge's verdict: `success` is the pass score (1, 0.5 or 0), `strict` counts a clear pass only. */
+async function judged(score: TaskScore, trajectory: Trajectory, judge: ChatEndpoint): Promise<TaskScore> {
+  const verdict = await judgeCompleteness(trajectory.request, trajectory.answer, judge);
+  const points = completenessPoints(verdict.verdict);
+  if (points === null) return { ...score, verdict, errors: { judgeFailed: 1 } };
+  return { ...score, success: points, scores: { ...score.scores, strict: points === 1 ? 1 : 0 }, verdict };
+}
+
+export type BackendOf = (catalog: Catalog, originalOf: ToolbenchTools["originalOf"]) => Backend;
+
+/**
+ * The benchmark over parsed groups, its calls answered by `backendOf`'s backend. With a judge there is a pass rate; without one `success`
+ * is null and the notes say so.
+ */
 export function toolBench(
   groups: { group: string; queries: Query[] }[],
-  backendOf: (catalog: Catalog) => Backend,
-  options: { sample: boolean },
+  backendOf: BackendOf,
+  options: { sample: boolean; judge?: ChatEndpoint; retrieverOf?: (tools: readonly Tool[]) => Retriever },
 ): Benchmark {
   const lists = groups.flatMap((g) => g.queries.flatMap((q) => q.api_list));
-  const { tools, nameOf } = toolbenchTools(lists);
+  const { tools, nameOf, originalOf } = toolbenchTools(lists);
   const catalog = memoryCatalog(tools);
-  const backend = backendOf(catalog);
+  const backend = backendOf(catalog, originalOf);
+  const { judge } = options;
   const tasks = groups.flatMap(({ group, queries }) =>
     queries.map((query): BenchTask => {
       const id = `${group}-${query.query_id}-${contentHash(query.query).slice(0, 6)}`;
@@ -133,7 +149,10 @@ export function toolBench(
         group,
         request: query.query,
         open: (seed) => backend.open(seed),
-        score: (trajectory) => scoreToolbench(names, trajectory),
+        score: (trajectory) => {
+          const score = scoreToolbench(names, trajectory);
+          return judge ? judged(score, trajectory, judge) : score;
+        },
         gold: goldTask(query, names, catalog, id),
       };
     }),
@@ -143,10 +162,12 @@ export function toolBench(
     sample: options.sample,
     backend: backend.name,
     catalog,
-    retriever: bm25(tools),
+    retriever: options.retrieverOf?.(tools) ?? bm25(tools),
     tasks,
     notes: [
-      "no judge was asked: there is no pass rate; hitRatio, precision and validity are counted from the calls",
+      judge
+        ? `success: pass rate (pass 1, unsure 0.5, fail 0) by ${judge.model}, prompt ${COMPLETENESS_PROMPT_HASH}; strict: clear passes only; every verdict is in outcomes.jsonl`
+        : "no judge was asked: there is no pass rate; hitRatio, precision and validity are counted from the calls",
       `calls answered by: ${backend.name}`,
     ],
   };

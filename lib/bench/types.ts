@@ -3,6 +3,7 @@ import type { Catalog, Retriever } from "../catalog/types.ts";
 import type { Trajectory } from "../paraact/types.ts";
 import type { ChannelRewards } from "../rewards/types.ts";
 import type { Session, Task } from "../toolenv/types.ts";
+import type { CompletenessVerdict } from "./judge.ts";
 
 export type BenchmarkName = "toolenv" | "toolbench" | "apibank";
 
@@ -30,6 +31,8 @@ export interface TaskScore {
   errors?: Record<string, number>;
   /** The reward channels with their reasons, where the benchmark knows the gold plan. */
   rewards?: ChannelRewards;
+  /** The judge's verdict on the answer, where one was asked: kept with its model, prompt and date. */
+  verdict?: CompletenessVerdict;
 }
 
 export interface Benchmark {
@@ -41,6 +44,8 @@ export interface Benchmark {
   catalog: Catalog;
   retriever: Retriever;
   tasks: BenchTask[];
+  /** Reference answers by task id, where the benchmark has them. */
+  answers?: ReadonlyMap<string, string>;
   /** Said under each table, e.g. "no judge: no pass rate". */
   notes: string[];
 }
@@ -56,6 +61,7 @@ export interface TaskOutcome {
   success: number | null;
   scores: Record<string, number>;
   errors: Record<string, number>;
+  verdict?: CompletenessVerdict;
   turns: number;
   toolCalls: number;
   searches: number;

@@ -1,10 +1,15 @@
 /** The worlds that ToolEnv tasks live in: one per seed, with the faults that a task plants. */
 import type { Catalog, Json } from "../catalog/types.ts";
 import type { Trajectory } from "../paraact/types.ts";
-import type { FaultRates } from "../toolenv/faults.ts";
+import { FAULT_KINDS, type FaultRates } from "../toolenv/faults.ts";
 import { judgeExact, type MadeCall } from "../toolenv/judge.ts";
 import type { Session, Task, Verdicts } from "../toolenv/types.ts";
 import { type PlantedFault, World } from "../toolenv/world.ts";
+
+/** A share of calls that a fault hits, spread evenly over the kinds. */
+export function faultRates(share: number): FaultRates {
+  return share > 0 ? Object.fromEntries(FAULT_KINDS.map((kind) => [kind, share / FAULT_KINDS.length])) : {};
+}
 
 export class TaskWorlds {
   #worlds = new Map<number, World>();

@@ -35,7 +35,7 @@ function isPlain(value: unknown): value is Plain {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** Objects merge key by key; anything else replaces; null removes a key where the lower layer has an object there. */
+/** Objects merge key by key; anything else replaces. A section that is null at the end is left out (`check`). */
 export function merge(low: Plain, high: Plain): Plain {
   const out: Plain = { ...low };
   for (const [key, value] of Object.entries(high)) {
@@ -193,8 +193,28 @@ function gather(layers: Layer[]): Plain {
   return layers.reduce<Plain>((low, layer) => merge(low, layer.value), {});
 }
 
+/** Settings without the sections that a higher layer has set to null, to leave out what a lower one has: stages, benchmarks, the matrix. */
+function withoutNulls(settings: Plain, path: string[] = []): Plain {
+  const removable = [
+    "",
+    "stages",
+    "stages.evaluate",
+    "stages.evaluate.benchmarks",
+    "matrix",
+    "matrix.cells",
+    "model.from",
+  ];
+  const entries = Object.entries(settings).flatMap(([key, value]): [string, unknown][] => {
+    const full = [...path, key].join(".");
+    if (value === null && (removable.includes(path.join(".")) || removable.includes(full))) return [];
+    return [[key, isPlain(value) && path.length < 3 ? withoutNulls(value, [...path, key]) : value]];
+  });
+  return Object.fromEntries(entries);
+}
+
 /** Checks merged settings; the layers say where each key came from. */
-export function check(settings: Plain, layers: Layer[]): Experiment {
+export function check(merged: Plain, layers: Layer[]): Experiment {
+  const settings = withoutNulls(merged);
   const parsed = experimentSchema.safeParse(settings);
   if (!parsed.success) throw new ConfigError(parsed.error.issues.flatMap((issue) => describe(issue, layers)));
   const experiment = parsed.data;

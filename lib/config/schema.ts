@@ -71,6 +71,13 @@ const agent = z.strictObject({
     .default("json")
     .describe("How tools are shown: full JSON schemas, or one short line."),
   responseChars: z.int().min(50).default(2000).describe("A response longer than this is clipped for the reader."),
+  actionsPerTurn: z
+    .int()
+    .min(1)
+    .optional()
+    .describe(
+      "Searches or calls that one turn may hold at evaluation and in RL; 16 where left out, always 1 in flat paradigms.",
+    ),
   constrained: z.boolean().default(true).describe("Schema-constrained decoding."),
   temperature: z.number().min(0).default(0).describe("At evaluation; RL samples at its own."),
 });
@@ -109,10 +116,38 @@ const rl = z.strictObject({
   weights: z
     .strictObject({ trajectory: z.number(), phase: z.number(), format: z.number() })
     .default({ trajectory: 1, phase: 0.5, format: 0.25 }),
+  rewards: z
+    .strictObject({
+      scheme: z
+        .enum(["paraagent", "toolrl"])
+        .default("paraagent")
+        .describe("The three channels, or ToolRL's one reward."),
+      outcomeGate: z.boolean().default(true).describe("R_phase counts only as far as the task succeeds."),
+      lambda: z.number().min(0).optional().describe("Weight of the format penalty; the paper's 1 where left out."),
+      beta: z.number().min(0).optional().describe("Weight of the mean cascade; the paper's 0.5 where left out."),
+    })
+    .optional()
+    .describe("Ablations of the rewards; the paper's where left out. To leave out a channel set its weight to 0."),
   dynamicSampling: z.boolean().default(false),
   microTokens: z.int().min(64).default(2048),
   evaluateEvery: z.int().min(1).optional(),
 });
+
+const responses = z
+  .strictObject({
+    kind: z
+      .enum(["world", "model", "server"])
+      .default("world")
+      .describe("Our world, an OpenAI-compatible model as simulator, or StableToolBench's own server (/virtual)."),
+    url: z.string().optional().describe("Address of the model's server, or of StableToolBench's."),
+    model: z.string().optional(),
+    recording: z
+      .string()
+      .optional()
+      .describe("A file of recorded responses: known calls are answered from it, others are added."),
+    offline: z.boolean().default(false).describe("Answer from the recording only; a call that it lacks is an error."),
+  })
+  .describe("Who answers ToolBench's calls; part of the result.");
 
 const evaluate = z.strictObject({
   benchmarks: z
@@ -120,12 +155,24 @@ const evaluate = z.strictObject({
       z.enum(benchmarkNames),
       z.strictObject({
         limit: z.int().min(1).optional().describe("The first n tasks, spread over the groups; all where left out."),
+        groups: z.array(z.string()).min(1).optional().describe("Only tasks of these groups, such as G1_tool or chain."),
+        responses: responses.optional(),
       }),
     )
     .default({ toolenv: {} }),
   policies: z.array(z.enum(policyNames)).default(["local"]),
   trials: z.int().min(1).default(1).describe("Runs of each task, for pass@k and pass^k."),
   unconstrained: z.boolean().default(false).describe("Also evaluate the local model without constrained decoding."),
+  judge: z
+    .strictObject({
+      baseUrl: z.string(),
+      model: z.string(),
+      concurrency: z.int().min(1).default(8),
+    })
+    .optional()
+    .describe(
+      "Judge of ToolBench's pass rate; without one there is no pass rate. Its key: JUDGE_API_KEY, else OPENAI_API_KEY.",
+    ),
 });
 
 export const stageNames = ["coldstart", "sft", "rl", "evaluate"] as const;

@@ -23,8 +23,30 @@ export function episodeSettings(agent: Experiment["agent"]): EpisodeSettings {
       responseChars: agent.responseChars,
       newTokensPerTurn: agent.maxNewTokens,
       newTokens: agent.maxTrajectoryTokens,
+      ...(agent.actionsPerTurn === undefined ? {} : { actionsPerTurn: agent.actionsPerTurn }),
     },
   };
+}
+
+/** A policy whose turns hold at most `width` searches or calls: the rest of a reply's actions is left for the next turn. */
+export function narrowed(policy: Policy, width: number | undefined): Policy {
+  if (width === undefined) return policy;
+  return {
+    ...policy,
+    async reply(request) {
+      const said = await policy.reply(request);
+      let seen = 0;
+      const text = said.text.replaceAll(/<(search_tool|tool_call)>.*?<\/\1>/gs, (block) =>
+        ++seen <= width ? block : "",
+      );
+      return { ...said, text };
+    },
+  };
+}
+
+/** The paradigm whose demonstrations teach a paradigm: Reflexion and DFSDT are the flat agent played several times. */
+export function taughtParadigm(paradigm: Experiment["agent"]["paradigm"]): Experiment["agent"]["paradigm"] {
+  return paradigm === "reflexion" || paradigm === "dfsdt" ? "eae" : paradigm;
 }
 
 /** The scripted solvers speak three of the paradigms; the others have no script of their own. */

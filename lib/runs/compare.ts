@@ -74,8 +74,19 @@ export function armDifference(a: Arm, b: Arm): Difference | null {
 const percent = (x: number): string => (Number.isNaN(x) ? "n/a" : (100 * x).toFixed(1));
 const minus = (x: number): string => (Number.isNaN(x) ? "n/a" : `${x < 0 ? "−" : "+"}${Math.abs(100 * x).toFixed(1)}`);
 
+/**
+ * Mean of a measure with 1.96 standard errors, over tasks: the runs of one task (trials, seeds) are averaged first, since they are not
+ * independent. "n/a" as the half-width where there is one task.
+ */
 function average(outcomes: TaskOutcome[], value: (o: TaskOutcome) => number | undefined): string {
-  const values = outcomes.map(value).filter((v): v is number => v !== undefined && !Number.isNaN(v));
+  const byTask = new Map<string, { sum: number; n: number }>();
+  for (const o of outcomes) {
+    const v = value(o);
+    if (v === undefined || Number.isNaN(v)) continue;
+    const { sum, n } = byTask.get(o.task) ?? { sum: 0, n: 0 };
+    byTask.set(o.task, { sum: sum + v, n: n + 1 });
+  }
+  const values = [...byTask.values()].map(({ sum, n }) => sum / n);
   if (values.length === 0) return "–";
   const m = values.reduce((a, b) => a + b, 0) / values.length;
   const half =
@@ -83,7 +94,87 @@ function average(outcomes: TaskOutcome[], value: (o: TaskOutcome) => number | un
       ? 1.96 * Math.sqrt(values.reduce((s, v) => s + (v - m) ** 2, 0) / (values.length - 1) / values.length)
       : Number.NaN;
   const digits = Math.abs(m) >= 100 ? 0 : Math.abs(m) >= 10 ? 1 : 2;
-  return Number.isNaN(half) ? m.toFixed(digits) : `${m.toFixed(digits)} ±${half.toFixed(digits)}`;
+  return `${m.toFixed(digits)} ±${Number.isNaN(half) ? "n/a" : half.toFixed(digits)}`;
+}
+
+/** What every table reports of an arm's episodes besides success (method.md section 7). */
+function measures(outcomes: TaskOutcome[], scoreNames: readonly string[]): string[] {
+  return [
+    ...scoreNames.map((s) => average(outcomes, (o) => o.scores[s])),
+    average(outcomes, (o) => o.turns),
+    average(outcomes, (o) => o.toolCalls),
+    average(outcomes, (o) => o.tokens),
+    average(outcomes, (o) => o.phases),
+    average(outcomes, (o) => (o.toolCalls > 0 ? o.width : undefined)),
+    average(outcomes, (o) => o.makespanMs / 1000),
+    average(outcomes, (o) => (o.serialMs > 0 ? o.makespanMs / o.serialMs : undefined)),
+    average(outcomes, (o) => (o.faultsMet > 0 ? o.faultsRecovered / o.faultsMet : undefined)),
+  ];
+}
+
+const MEASURES = ["turns", "calls", "tokens", "phases", "width", "makespan s", "makespan/serial", "faults recovered"];
+
+const HALF_WIDTHS = "± is 1.96 standard errors over tasks (normal approximation); [ ] is the bootstrap's 95 %";
+
+function scoreNamesOf(all: readonly Arm[]): string[] {
+  return [...new Set(all.flatMap((a) => a.outcomes.flatMap((o) => Object.keys(o.scores))))].sort();
+}
+
+/** Kinds of error that the benchmark counts, summed over the arm's episodes. */
+function errorNote(arm: Arm): string[] {
+  const counts = new Map<string, number>();
+  for (const o of arm.outcomes)
+    for (const [kind, n] of Object.entries(o.errors)) counts.set(kind, (counts.get(kind) ?? 0) + n);
+  const said = [...counts].filter(([, n]) => n > 0).map(([kind, n]) => `${kind} ${n}`);
+  return said.length > 0 ? [`errors of ${arm.name}: ${said.join(", ")}`] : [];
+}
+
+function titleOf(benchmark: string, here: readonly Arm[]): string {
+  return `${benchmark}${here.some((a) => a.sample) ? " (SAMPLE TASKS of this project, not the benchmark)" : ""}`;
+}
+
+function successCell(arm: Arm): string {
+  const value = armInterval(arm);
+  return value ? `${percent(value.mean)} [${percent(value.low)}, ${percent(value.high)}]` : "not measured";
+}
+
+/** An arm's episodes of one group. */
+function ofGroup(arm: Arm, group: string): Arm {
+  const outcomes = arm.outcomes.filter((o) => o.group === group);
+  const tasks = new Set(outcomes.map((o) => o.task));
+  return { ...arm, outcomes, success: new Map([...arm.success].filter(([task]) => tasks.has(task))) };
+}
+
+/** One table an arm and benchmark: a row a group of tasks, then all. */
+export function groupTables(all: Arm[], notes: Record<string, string[]> = {}): Table[] {
+  return all.map((arm) => {
+    const scoreNames = scoreNamesOf([arm]);
+    const groups = [...new Set(arm.outcomes.map((o) => o.group))].sort();
+    const parts = [...groups.map((g) => ({ name: g, part: ofGroup(arm, g) })), { name: "all", part: arm }];
+    const withPass = passColumns(arm);
+    return {
+      title: `${titleOf(arm.benchmark, [arm])} · ${arm.name}`,
+      columns: [
+        "group",
+        "tasks",
+        "success % [95 %]",
+        ...(withPass ? [`pass@${withPass.n} / pass^${withPass.n} %`] : []),
+        ...scoreNames,
+        ...MEASURES,
+      ],
+      rows: parts.map(({ name, part }) => {
+        const pass = passColumns(part);
+        return [
+          name,
+          String(new Set(part.outcomes.map((o) => o.task)).size),
+          successCell(part),
+          ...(withPass ? [pass ? `${pass.at} / ${pass.hat}` : "–"] : []),
+          ...measures(part.outcomes, scoreNames),
+        ];
+      }),
+      notes: [HALF_WIDTHS, ...errorNote(arm), ...(notes[arm.benchmark] ?? [])],
+    };
+  });
 }
 
 /** pass@k and pass^k where tasks were run several times. */
@@ -118,7 +209,7 @@ export function compareTables(all: Arm[], notes: Record<string, string[]> = {}):
     const first = here[0]!;
     const differences = here.map((arm, i) => (i === 0 ? null : armDifference(first, arm)));
     const adjusted = holm(differences.map((d) => d?.p ?? Number.NaN));
-    const scoreNames = [...new Set(here.flatMap((a) => a.outcomes.flatMap((o) => Object.keys(o.scores))))].sort();
+    const scoreNames = scoreNamesOf(here);
     const passes = here.map(passColumns);
     const withPass = passes.some((p) => p !== null);
     const rows = here.map((arm, i) => {
@@ -127,22 +218,17 @@ export function compareTables(all: Arm[], notes: Record<string, string[]> = {}):
       const holds = d && !Number.isNaN(d.low) && (d.low > 0 || d.high < 0) && adjusted[i]! < 0.05;
       return [
         arm.name,
-        value ? `${percent(value.mean)} [${percent(value.low)}, ${percent(value.high)}]` : "not measured",
+        successCell(arm),
         d ? `${minus(d.mean)} [${minus(d.low)}, ${minus(d.high)}]${holds ? " *" : ""}` : "–",
         d ? (Number.isNaN(adjusted[i]!) ? "n/a" : adjusted[i]! < 0.001 ? "<0.001" : adjusted[i]!.toFixed(3)) : "–",
         ...(withPass ? [passes[i] ? `${passes[i]!.at} / ${passes[i]!.hat}` : "–"] : []),
-        ...scoreNames.map((s) => average(arm.outcomes, (o) => o.scores[s])),
-        average(arm.outcomes, (o) => o.turns),
-        average(arm.outcomes, (o) => o.toolCalls),
-        average(arm.outcomes, (o) => o.tokens),
-        average(arm.outcomes, (o) => (o.toolCalls > 0 ? o.width : undefined)),
-        average(arm.outcomes, (o) => (o.serialMs > 0 ? o.makespanMs / o.serialMs : undefined)),
+        ...measures(arm.outcomes, scoreNames),
         String(value ? `${value.tasks}×${value.seeds}` : new Set(arm.outcomes.map((o) => o.task)).size),
       ];
     });
     const k = passes.find((p) => p)?.n;
     tables.push({
-      title: `${benchmark}${here.some((a) => a.sample) ? " (SAMPLE TASKS of this project, not the benchmark)" : ""}`,
+      title: titleOf(benchmark, here),
       columns: [
         "arm",
         "success % [95 %]",
@@ -150,15 +236,12 @@ export function compareTables(all: Arm[], notes: Record<string, string[]> = {}):
         "p (Holm)",
         ...(withPass ? [`pass@${k} / pass^${k} %`] : []),
         ...scoreNames,
-        "turns",
-        "calls",
-        "tokens",
-        "width",
-        "makespan/serial",
+        ...MEASURES,
         "tasks×seeds",
       ],
       rows,
       notes: [
+        HALF_WIDTHS,
         ...(here.length > 1 ? ["* the paired difference excludes zero and holds after Holm's correction"] : []),
         ...(notes[benchmark] ?? []),
       ],

@@ -11,7 +11,7 @@ import { openCatalog, type StoredCatalog } from "../catalog/store.ts";
 import type { Loaded } from "../config/load.ts";
 import type { DeviceRequest } from "../engine/types.ts";
 import { lossChart } from "./ascii.ts";
-import { arms, compareTables } from "./compare.ts";
+import { arms, compareTables, groupTables } from "./compare.ts";
 import { EngineHolder } from "./engine-pool.ts";
 import { environment } from "./environment.ts";
 import { Run, readTrajectories, type StoredTrajectory } from "./run.ts";
@@ -30,6 +30,8 @@ export interface RunResult {
   id: string;
   dir: string;
   tables: Table[];
+  /** The same results by group of tasks. */
+  groups: Table[];
   /** Loss and success curves drawn for the terminal. */
   charts: string[];
   stages: { name: string; key: string; elapsedMs: number; cached: boolean }[];
@@ -73,10 +75,17 @@ export async function runExperiment(
   const engine = new EngineHolder(experiment.device as DeviceRequest);
   let catalog: StoredCatalog | null = null;
   try {
-    catalog = await ensureCatalog(progress);
+    const { coldstart, sft, rl, evaluate } = experiment.stages;
+    // The two public benchmarks bring their own tools: without a stage that plays in ToolEnv neither catalogue nor tasks are made.
+    const needsToolEnv = coldstart || rl || evaluate?.benchmarks.toolenv !== undefined;
+    catalog = needsToolEnv ? await ensureCatalog(progress) : null;
+    const opened = catalog;
     const shared: Shared = {
       loaded,
-      catalog,
+      get catalog() {
+        if (!opened) throw new CatalogMissingError("no stage of this experiment was to use the catalogue");
+        return opened;
+      },
       engine,
       progress,
       data: options.data,
@@ -85,15 +94,14 @@ export async function runExperiment(
         return record;
       },
     };
-    const { coldstart, sft, rl, evaluate } = experiment.stages;
-    const tasks = await tasksStage(shared);
-    const demos = coldstart ? await coldstartStage(shared, tasks) : null;
+    const tasks = needsToolEnv ? await tasksStage(shared) : null;
+    const demos = coldstart && tasks ? await coldstartStage(shared, tasks) : null;
     const needsModel = sft || rl || evaluate?.policies.includes("local");
     const base = needsModel ? await baseStage(shared, demos) : null;
     const checkpoints: { label: string; stage: StageRecord<{ model: string }> }[] = [];
     if (base) checkpoints.push({ label: "before", stage: base });
     if (sft && base && demos) checkpoints.push({ label: "after SFT", stage: await sftStage(shared, base, demos) });
-    if (rl && base)
+    if (rl && base && tasks)
       checkpoints.push({ label: "after RL", stage: await rlStage(shared, checkpoints.at(-1)!.stage, tasks) });
     if (experiment.crossCheck && base && demos) await crossCheckStage(shared, base, demos);
 
@@ -119,6 +127,7 @@ export async function runExperiment(
       id: record.id,
       dir: run.dir,
       tables: compareTables(arms([{ record, outcomes }]), notes),
+      groups: groupTables(arms([{ record, outcomes }]), notes),
       charts: charts(record.stages, run.dir),
       stages: record.stages,
       samples: record.samples,

@@ -1,8 +1,8 @@
 import { join } from "node:path";
-import { TaskWorlds } from "../bench/worlds.ts";
+import { faultRates, TaskWorlds } from "../bench/worlds.ts";
 import { type ColdStartReport, type Demonstration, writeDemonstrations } from "../coldstart/write.ts";
 import { writeAtomic } from "../config/atomic.ts";
-import { episodeSettings, scriptedParadigm } from "./agent.ts";
+import { episodeSettings, scriptedParadigm, taughtParadigm } from "./agent.ts";
 import { jsonLines, readJsonLines } from "./jsonl.ts";
 import type { Shared } from "./pipeline.ts";
 import { retrieverOf } from "./retriever.ts";
@@ -17,15 +17,21 @@ export type Demos = { kept: number; report: ColdStartReport };
 /** The cooperating roles play the training tasks; what their verifier accepts is kept. */
 export async function coldstartStage(shared: Shared, tasks: StageRecord<TasksResult>): Promise<StageRecord<Demos>> {
   const { experiment } = shared.loaded;
-  const { agent } = experiment;
+  // Demonstrations are as wide as the task allows, whatever width is played later: the ablation of the width compares one and the same model.
+  const { actionsPerTurn: _, ...agent } = {
+    ...experiment.agent,
+    paradigm: taughtParadigm(experiment.agent.paradigm),
+  };
+  const { world } = experiment;
+  const faulty = world.faultRate > 0 ? { world } : {};
   const coldstart = experiment.stages.coldstart!;
   const record = await runStage<Demos>({
     name: "coldstart",
-    inputs: { version: VERSION, tasks: tasks.key, coldstart, agent, seed: experiment.seed },
+    inputs: { version: VERSION, tasks: tasks.key, coldstart, agent, ...faulty, seed: experiment.seed },
     seed: experiment.seed,
     progress: shared.progress,
     async run(ctx) {
-      const worlds = new TaskWorlds(shared.catalog);
+      const worlds = new TaskWorlds(shared.catalog, faultRates(world.faultRate));
       const retriever = await retrieverOf(shared.catalog, agent.retriever, shared.progress);
       const list = readTasks(tasks, "train");
       const { demonstrations, report } = await writeDemonstrations({

@@ -3,28 +3,25 @@ import { runParadigm } from "../agents/paradigms.ts";
 import { randomPolicy } from "../agents/random.ts";
 import { retrievalPolicy } from "../agents/retrieval.ts";
 import { scriptedPolicy } from "../agents/scripted.ts";
-import { apiBank } from "../bench/apibank.ts";
 import { evaluate } from "../bench/evaluate.ts";
-import { BENCHMARK_FILES, benchmarkFolder, missingFiles, readBenchmarkFile } from "../bench/files.ts";
-import apiBankSamples from "../bench/samples/apibank.json";
-import toolbenchSamples from "../bench/samples/toolbench.json";
-import { readToolbench, toolBench, toolbenchSchema } from "../bench/toolbench.ts";
-import { toolEnvBenchmark } from "../bench/toolenv.ts";
+import { BENCHMARK_FILES, benchmarkFolder, missingFiles } from "../bench/files.ts";
+import { goldPolicy } from "../bench/gold.ts";
+import { COMPLETENESS_PROMPT_HASH } from "../bench/judge.ts";
 import type { Benchmark, BenchmarkName, BenchTask, TaskOutcome } from "../bench/types.ts";
-import { TaskWorlds } from "../bench/worlds.ts";
 import { ConfigError } from "../config/load.ts";
 import type { Experiment } from "../config/schema.ts";
-import type { Policy } from "../paraact/types.ts";
-import { World } from "../toolenv/world.ts";
-import { episodeSettings, LOCAL_CONCURRENCY, localAgent, scriptedParadigm } from "./agent.ts";
+import type { Policy, Trajectory } from "../paraact/types.ts";
+import { episodeSettings, LOCAL_CONCURRENCY, localAgent, narrowed, scriptedParadigm, taughtParadigm } from "./agent.ts";
+import { openBenchmark, usesSamples } from "./benchmarks.ts";
+import { endpointPolicy } from "./endpoints.ts";
 import type { Shared } from "./pipeline.ts";
-import { retrieverOf } from "./retriever.ts";
 import { type StoredTrajectory, writeTrajectories } from "./run.ts";
 import { openModel } from "./stage-base.ts";
-import { readTasks, type TasksResult } from "./stage-tasks.ts";
+import type { TasksResult } from "./stage-tasks.ts";
 import { runStage, type StageRecord } from "./stages.ts";
 
-const VERSION = 1;
+/** Bumped when the same settings are evaluated differently. */
+const VERSION = 2;
 
 export interface EvaluationPlan {
   benchmark: BenchmarkName;
@@ -40,37 +37,18 @@ export interface EvaluationPlan {
 
 export type EvaluateResult = { outcomes: TaskOutcome[]; sample: boolean; notes: string[] };
 
-/** The benchmark's files are there, or the project's samples stand in. */
-export function usesSamples(benchmark: BenchmarkName, data: string | undefined): boolean {
-  return benchmark !== "toolenv" && missingFiles(benchmark, benchmarkFolder(data)).length > 0;
-}
-
-/** Opens one of the two public benchmarks, or its samples where the files are missing. */
-export function openBenchmark(name: "toolbench" | "apibank", data: string | undefined): Benchmark {
-  const folder = benchmarkFolder(data);
-  const sample = usesSamples(name, data);
-  if (name === "toolbench") {
-    const groups = sample
-      ? [{ group: "samples", queries: toolbenchSchema.parse(toolbenchSamples) }]
-      : readToolbench(folder);
-    return toolBench(groups, (catalog) => new World(catalog, 1), { sample });
-  }
-  const file = BENCHMARK_FILES.find((f) => f.benchmark === "apibank")!;
-  return apiBank(sample ? apiBankSamples : readBenchmarkFile(file, folder), {
-    sample,
-    source: sample ? "samples" : file.path,
-  });
-}
-
 /** Plays one policy over one benchmark. */
 export async function evaluateStage(
   shared: Shared,
-  tasks: StageRecord<TasksResult>,
+  tasks: StageRecord<TasksResult> | null,
   plan: EvaluationPlan,
 ): Promise<StageRecord<EvaluateResult>> {
   const { experiment } = shared.loaded;
   const { agent, world } = experiment;
+  const { native, concurrency } = experiment.policy;
   const { benchmark: name, policy, model, label, constrained, limit, trials } = plan;
+  const { judge, benchmarks } = experiment.stages.evaluate!;
+  const { groups, responses } = benchmarks[name] ?? {};
   const sample = usesSamples(name, shared.data);
   if (sample) {
     shared.progress.log(
@@ -82,7 +60,7 @@ export async function evaluateStage(
     benchmark: name,
     data:
       name === "toolenv"
-        ? { tasks: tasks.key, world }
+        ? { tasks: tasks?.key, world }
         : sample
           ? "samples"
           : BENCHMARK_FILES.filter((f) => f.benchmark === name).map((f) => f.sha256),
@@ -95,6 +73,11 @@ export async function evaluateStage(
     limit,
     trials,
     seed: experiment.seed,
+    // Only what is set and bears on the result, so that results made without it stay valid.
+    ...(groups ? { groups } : {}),
+    ...(responses ? { responses } : {}),
+    ...(judge && name === "toolbench" ? { judge: [judge.baseUrl, judge.model, COMPLETENESS_PROMPT_HASH] } : {}),
+    ...(policy === "openai" ? { endpoint: [experiment.policy.baseUrl, experiment.policy.model, native] } : {}),
   };
   const record = await runStage<EvaluateResult>({
     name: "evaluate",
@@ -102,29 +85,34 @@ export async function evaluateStage(
     seed: experiment.seed,
     progress: shared.progress,
     async run(ctx) {
-      const benchmark = name === "toolenv" ? await toolEnv(shared, tasks) : openBenchmark(name, shared.data);
+      const benchmark = await openBenchmark(name, shared, tasks);
       const played = await policyOf(shared, plan, benchmark);
       try {
         const { outcomes, trajectories, rewards } = await evaluate({
           benchmark,
+          groups,
           limit,
           label,
           policyFor: played.policyFor,
           play: (episode) => runParadigm(agent.paradigm, episode),
-          settings: episodeSettings(agent),
+          settings: { ...episodeSettings(agent), ...(policy === "gold" ? { callsNeedRetrieval: false } : {}) },
           temperature: agent.temperature,
           trials,
           seed: experiment.seed,
-          concurrency: LOCAL_CONCURRENCY,
+          concurrency: policy === "openai" ? concurrency : LOCAL_CONCURRENCY,
           onDone: (done, total) => ctx.progress.update(done, total, `${name} · ${label}`),
-          stopping: () => ctx.stopping,
+          stopping: () => ctx.stopping || played.broken() !== null,
+        }).catch((error: unknown) => {
+          throw played.broken() ? incomplete(played.broken()!) : error;
         });
+        refuseBroken(played.broken(), trajectories);
+        const notes = [...benchmark.notes, ...judgeNotes(outcomes), ...played.notes()];
         const stored = outcomes.map((o, i): StoredTrajectory => {
           const { benchmark, group, label, trial, success } = o;
           return { benchmark, group, label, trial, success, trajectory: trajectories[i]!, rewards: rewards[i] ?? null };
         });
         writeTrajectories(join(ctx.dir, "trajectories.jsonl.gz"), stored);
-        return { outcomes, sample: benchmark.sample, notes: benchmark.notes };
+        return { outcomes, sample: benchmark.sample, notes };
       } finally {
         await played.close();
       }
@@ -133,22 +121,51 @@ export async function evaluateStage(
   return shared.done(record);
 }
 
-async function toolEnv(shared: Shared, tasks: StageRecord<TasksResult>): Promise<Benchmark> {
-  const { experiment } = shared.loaded;
-  return toolEnvBenchmark({
-    tasks: readTasks(tasks, "heldout"),
-    catalog: shared.catalog,
-    retriever: await retrieverOf(shared.catalog, experiment.agent.retriever, shared.progress),
-    worlds: new TaskWorlds(shared.catalog),
-  });
+/** An endpoint or a server failed for good: what was answered is kept, and no result is made of the rest. */
+export class EvaluationIncomplete extends Error {
+  override name = "EvaluationIncomplete";
+}
+
+function incomplete(cause: Error): EvaluationIncomplete {
+  return new EvaluationIncomplete(
+    `the evaluation can't go on: ${cause.message}. Nothing is scored. Answers so far are kept: the same command goes on without asking for them again.`,
+    { cause },
+  );
+}
+
+/** Episodes that ended because someone else's machine did are no result of the policy. */
+function refuseBroken(fault: Error | null, trajectories: readonly Trajectory[]): void {
+  if (fault) throw incomplete(fault);
+  const broken = trajectories.filter((t) => t.end === "environment_error");
+  if (broken.length > 0)
+    throw incomplete(new Error(`${broken.length} of ${trajectories.length} episodes broke: ${broken[0]!.error}`));
+}
+
+/** Failed verdicts are said: they are in no average. */
+function judgeNotes(outcomes: readonly TaskOutcome[]): string[] {
+  const verdicts = outcomes.flatMap((o) => o.verdict ?? []);
+  if (verdicts.length === 0) return [];
+  const failed = verdicts.filter((v) => v.verdict === "failed").length;
+  const days = [...new Set(verdicts.flatMap((v) => v.date?.slice(0, 10) ?? []))].sort();
+  return [
+    `${verdicts.length - failed} of ${verdicts.length} verdicts, given ${days.join(", ") || "without asking"}${failed > 0 ? `; ${failed} FAILED and are counted nowhere` : ""}`,
+  ];
 }
 
 interface Played {
   policyFor(task: BenchTask): Policy;
+  /** The fault that keeps the policy from answering at all, or null. */
+  broken(): Error | null;
+  notes(): string[];
   close(): Promise<void>;
 }
 
-const nothing = async (): Promise<void> => {};
+const simple = (policyFor: (task: BenchTask) => Policy): Played => ({
+  policyFor,
+  broken: () => null,
+  notes: () => [],
+  close: async () => {},
+});
 
 async function policyOf(shared: Shared, plan: EvaluationPlan, benchmark: Benchmark): Promise<Played> {
   const { agent, seed } = shared.loaded.experiment;
@@ -158,28 +175,36 @@ async function policyOf(shared: Shared, plan: EvaluationPlan, benchmark: Benchma
       const { model, tokenizer } = await openModel(engine, plan.model!.result.model);
       const { policy, generator } = localAgent(model, tokenizer, agent, plan.constrained);
       return {
-        policyFor: () => policy,
+        ...simple(() => policy),
         async close() {
           generator.close();
           model.dispose();
         },
       };
     }
-    case "scripted":
-    case "gold": {
+    case "scripted": {
       const golds = benchmark.tasks.flatMap((t) => (t.gold ? [t.gold] : []));
-      const policy = scriptedPolicy(scriptedParadigm(agent.paradigm), golds);
-      return { policyFor: () => policy, close: nothing };
+      const paradigm = scriptedParadigm(taughtParadigm(agent.paradigm));
+      const { catalog } = benchmark;
+      const policy = narrowed(scriptedPolicy(paradigm, golds, { catalog }), agent.actionsPerTurn);
+      return simple(() => policy);
     }
+    case "gold":
+      return simple((task) => {
+        if (!task.gold) throw new ConfigError([`${benchmark.name} knows no gold calls of task ${task.id}.`]);
+        return goldPolicy(task.gold, benchmark.answers?.get(task.id));
+      });
     case "retrieval": {
       const policy = retrievalPolicy();
-      return { policyFor: () => policy, close: nothing };
+      return simple(() => policy);
     }
     case "random": {
       const policy = randomPolicy(seed);
-      return { policyFor: () => policy, close: nothing };
+      return simple(() => policy);
     }
-    case "openai":
-      throw new ConfigError(["the policy openai is not wired into experiments yet."]);
+    case "openai": {
+      const { policy, broken, used } = endpointPolicy(shared.loaded.experiment);
+      return { ...simple(() => policy), broken, notes: () => [`policy: ${used()}`] };
+    }
   }
 }

@@ -1,7 +1,11 @@
+import { type Paradigm, runParadigm } from "../agents/paradigms.ts";
 import { scoreToolEnv } from "../bench/toolenv.ts";
-import { TaskWorlds } from "../bench/worlds.ts";
+import { faultRates, TaskWorlds } from "../bench/worlds.ts";
+import { ConfigError } from "../config/load.ts";
+import type { Experiment } from "../config/schema.ts";
 import { environment } from "../paraact/environment.ts";
-import { Episode, playEpisode } from "../paraact/episode.ts";
+import { PAPER_CONSTANTS, type RewardConstants } from "../rewards/constants.ts";
+import { scoreToolRL } from "../rewards/toolrl.ts";
 import type { Session } from "../toolenv/types.ts";
 import { runRl } from "../train/rl.ts";
 import { episodeSettings, LOCAL_CONCURRENCY, localAgent } from "./agent.ts";
@@ -18,6 +22,25 @@ export type RlStageResult = { model: string; steps: number; episodes: number; ne
 /** Held-out tasks that are played at each evaluation on the way. */
 const HELDOUT_ON_THE_WAY = 24;
 
+/** The rewards' constants with an experiment's changes. */
+export function rewardConstants(rewards: Exclude<Experiment["stages"]["rl"], undefined>["rewards"]): RewardConstants {
+  const { lambda, beta } = PAPER_CONSTANTS;
+  return {
+    ...PAPER_CONSTANTS,
+    outcomeGate: rewards?.outcomeGate ?? PAPER_CONSTANTS.outcomeGate,
+    lambda: rewards?.lambda ?? lambda,
+    beta: rewards?.beta ?? beta,
+  };
+}
+
+/** RL trains on one conversation an episode: paradigms that hold several are played with what another has learnt. */
+function trainedParadigm(paradigm: Paradigm): Paradigm {
+  if (paradigm === "paraact" || paradigm === "eae" || paradigm === "ete") return paradigm;
+  throw new ConfigError([
+    `stages.rl: an episode of ${paradigm} is more than one conversation, which RL can't train on. Leave stages.rl out (null), or use paraact, eae or ete.`,
+  ]);
+}
+
 /** Improves the model on the training tasks, with the three reward channels and decoupled advantages. */
 export async function rlStage(
   shared: Shared,
@@ -27,6 +50,7 @@ export async function rlStage(
   const { experiment } = shared.loaded;
   const rl = experiment.stages.rl!;
   const { agent, world } = experiment;
+  const paradigm = trainedParadigm(agent.paradigm);
   const device = await shared.engine.kind();
   const record = await runStage<RlStageResult>({
     name: "rl",
@@ -37,11 +61,12 @@ export async function rlStage(
       const engine = await shared.engine.get();
       const { model, tokenizer } = await openModel(engine, from.result.model);
       const { policy, generator } = localAgent(model, tokenizer, agent, agent.constrained);
-      const worlds = new TaskWorlds(shared.catalog);
+      const worlds = new TaskWorlds(shared.catalog, faultRates(world.faultRate));
       const retriever = await retrieverOf(shared.catalog, agent.retriever, shared.progress);
       const settings = episodeSettings(agent);
       const sessions = new Map<object, Session>();
-      const { evaluateEvery, ...rest } = rl;
+      const { evaluateEvery, rewards, ...rest } = rl;
+      const constants = rewardConstants(rewards);
       try {
         const result = await runRl(
           {
@@ -54,22 +79,26 @@ export async function rlStage(
               heldout: evaluateEvery === undefined ? [] : readTasks(tasks, "heldout").slice(0, HELDOUT_ON_THE_WAY),
               async play(task, player) {
                 const session = worlds.open(task, player.seed);
-                const episode = new Episode(
-                  environment({ catalog: shared.catalog, retriever, session }),
-                  task.request,
+                const trajectory = await runParadigm(paradigm, {
+                  ...player,
+                  task,
                   settings,
-                );
-                await playEpisode(episode, player);
-                const trajectory = episode.trajectory({ taskId: task.id, policy: policy.name, seed: player.seed });
+                  open: () => environment({ catalog: shared.catalog, retriever, session }),
+                });
                 sessions.set(trajectory, session);
                 return trajectory;
               },
               score(task, trajectory) {
                 const session = sessions.get(trajectory) ?? null;
-                const score = scoreToolEnv(task, trajectory, session);
+                const score = scoreToolEnv(task, trajectory, session, constants);
                 session?.close();
                 sessions.delete(trajectory);
-                return score.rewards!;
+                return rewards?.scheme === "toolrl"
+                  ? scoreToolRL(
+                      trajectory,
+                      task.calls.map((c) => ({ name: c.tool, arguments: c.arguments })),
+                    )
+                  : score.rewards!;
               },
             },
             ...rest,

@@ -10,16 +10,45 @@ export interface Table {
 
 const numeric = /^[−+<]?\d|^–$|^n\/a/;
 
-export function textTable({ title, columns, rows, notes }: Table): string {
-  const width = columns.map((c, i) => Math.max(c.length, ...rows.map((r) => (r[i] ?? "").length)));
-  const right = columns.map((_, i) => rows.every((r) => numeric.test(r[i] ?? "")));
-  const line = (cells: string[]) =>
-    cells
-      .map((c, i) => (right[i] && rows.length > 0 ? c.padStart(width[i]!) : c.padEnd(width[i]!)))
-      .join("  ")
-      .trimEnd();
-  const rule = width.map((w) => "─".repeat(w)).join("──");
-  return [title, line(columns), rule, ...rows.map(line), ...notes.map((n) => `  ${n}`)].join("\n");
+/** The columns in blocks that fit into `room`; each block begins with the first column, and holds one other at least. */
+function blocks(widths: readonly number[], room: number): number[][] {
+  const out: number[][] = [];
+  let used = 0;
+  widths.forEach((w, i) => {
+    if (i === 0) return;
+    if (out.length === 0 || used + 2 + w > room) {
+      out.push([0]);
+      used = widths[0]!;
+    }
+    out.at(-1)!.push(i);
+    used += 2 + w;
+  });
+  return out.length > 0 ? out : [widths.map((_, i) => i)];
+}
+
+/** For the terminal. A table wider than `room` columns is printed in blocks, each with the first column. */
+export function textTable({ title, columns, rows, notes }: Table, room = Infinity): string {
+  const length = (s: string) => Bun.stringWidth(s);
+  const width = columns.map((c, i) => Math.max(length(c), ...rows.map((r) => length(r[i] ?? ""))));
+  const right = columns.map((_, i) => rows.length > 0 && rows.every((r) => numeric.test(r[i] ?? "")));
+  const cell = (s: string, i: number) => {
+    const pad = " ".repeat(width[i]! - length(s));
+    return right[i] ? pad + s : s + pad;
+  };
+  const parts = blocks(width, room).map((chosen) => {
+    const line = (cells: string[]) =>
+      chosen
+        .map((i) => cell(cells[i] ?? "", i))
+        .join("  ")
+        .trimEnd();
+    return [line(columns), chosen.map((i) => "─".repeat(width[i]!)).join("──"), ...rows.map(line)].join("\n");
+  });
+  return [title, parts.join("\n\n"), ...notes.map((n) => `  ${n}`)].join("\n");
+}
+
+/** Columns of the terminal that standard output goes to; without bound where it goes to a file or a pipe. */
+export function terminalRoom(): number {
+  return process.stdout.isTTY ? process.stdout.columns : Infinity;
 }
 
 export function markdownTable({ title, columns, rows, notes }: Table): string {

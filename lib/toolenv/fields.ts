@@ -86,7 +86,7 @@ const TEXT_RULES: [RegExp, FieldClass][] = [
   [/^(state|province|county|region)$|\b(province|state code|region name|state name)$/, "region"],
   [/\b(zip|postal|post)( ?code)?$|^zip ?code/, "postcode"],
   [/\b(currency)( code| iso)?$/, "currency"],
-  [/\b(time ?zone|tz|timezone)$/, "timezone"],
+  [/\b(time ?zone|tz|timezone)( name| id| code)?$/, "timezone"],
   [/\b(language|lang)( code| tag)?$/, "language"],
   [/\blocale$/, "locale"],
   [

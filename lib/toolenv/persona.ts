@@ -22,6 +22,13 @@ const PRODUCTS = data.commerce?.product_name as
   | { adjective?: string[]; material?: string[]; product?: string[] }
   | undefined;
 const STREETS = all(data.location.street_suffix);
+const TITLES = {
+  dish: all(data.food?.dish),
+  song: all(data.music?.song_name),
+  album: all(data.music?.album),
+  artist: all(data.music?.artist),
+  book: all(data.book?.title),
+};
 export const COLORS = all(data.color?.human);
 export const DEPARTMENTS = all(data.commerce?.department);
 
@@ -202,6 +209,10 @@ export class Persona {
     return r.chance(0.55)
       ? `${r.pick(WORDS.proper)} ${r.pick(WORDS.thing)}`
       : `${r.pick(WORDS.season)} ${r.pick(WORDS.proper)} ${r.pick(WORDS.thing)}`;
+  }
+  /** The title of a dish, a song, an album, an artist or a book. */
+  work(kind: keyof typeof TITLES): string {
+    return this.rng(kind).pick(TITLES[kind]).replace(/"/g, "'");
   }
   /** A name for a machine, a queue, a store … */
   get slug(): string {

@@ -81,7 +81,9 @@ export class Population {
       if (up !== null && to !== name) return up;
     }
     const all = this.members(to);
-    return all[key(this.seed, name, index, normal(field), to) % all.length] as number;
+    const at = key(this.seed, name, index, normal(field), to) % all.length;
+    // Nothing is its own parent.
+    return all[to === name && all[at] === index ? (at + 1) % all.length : at] as number;
   }
 
   /** Entities of a type under an owner of another type: its children, or a small set where it is no ancestor. */

@@ -194,7 +194,9 @@ function compileValue(
     if (n === t.idField) return { kind: "id", type, schema: own };
     if (t.keys.has(n)) return { kind: "key", type, field: n, schema: own };
     const to = referredType(name, own, model.types);
-    if (to) return { kind: "ref", field: name, type: to, schema: own };
+    // "core_network_arn" of a core network is its own; "parent_location_id" of a location is another's.
+    const itself = to === type && normal(name).startsWith(normal(type));
+    if (to && !itself) return { kind: "ref", field: name, type: to, schema: own };
     const raw = t.fields.get(n)?.schema;
     const first = raw && clean(raw);
     return {

@@ -199,6 +199,37 @@ export function locate(
   return { at: [], many: false, entity: root };
 }
 
+/** Static segments between the last placeholder before a collection and the collection itself: what tells two collections of one noun apart. */
+function qualifier(segs: readonly Segment[], at: number): string {
+  const words: string[] = [];
+  for (let i = at - 1; i >= 0 && !segs[i]?.param; i--) words.unshift(segs[i]?.text.toLowerCase() ?? "");
+  return words.join("/");
+}
+
+/**
+ * Nouns that several collections of an API share (/linode/instances, /databases/mysql/instances): each that can be listed or
+ * added to under its own path is a type of its own, named after what stands before it.
+ */
+function sharedNouns(tools: readonly Tool[]): Map<string, Set<string>> {
+  const out = new Map<string, Set<string>>();
+  for (const tool of tools) {
+    if ((tool.method !== "GET" && tool.method !== "POST") || tool.path.includes("#")) continue;
+    const segs = segments(tool.path);
+    if (segs.length === 0 || segs.at(-1)?.param) continue;
+    const noun = typeName(splitWords(segs.at(-1)?.text ?? ""));
+    const set = out.get(noun) ?? new Set<string>();
+    set.add(qualifier(segs, segs.length - 1));
+    out.set(noun, set);
+  }
+  for (const [noun, set] of out) if (set.size < 2) out.delete(noun);
+  return out;
+}
+function qualified(noun: string, before: string, shared: ReadonlyMap<string, ReadonlySet<string>>): string {
+  if (before === "" || !shared.get(noun)?.has(before)) return noun;
+  const last = typeName(splitWords(before.split("/").at(-1) ?? ""));
+  return last === "" || noun.startsWith(`${last} `) ? noun : `${last} ${noun}`;
+}
+
 /** Builds the model of one API from its tools, in the order given. Deterministic: no draw is made. */
 export function analyse(api: string, tools: readonly Tool[]): ApiModel {
   const types = new Map<string, ResourceType>();
@@ -223,8 +254,9 @@ export function analyse(api: string, tools: readonly Tool[]): ApiModel {
   };
   const drafts: { tool: Tool; op: Op; entity: JsonSchema | null; suffixes: Map<string, string> }[] = [];
 
+  const shared = sharedNouns(tools);
   for (const tool of tools) {
-    const draft = firstLook(tool);
+    const draft = firstLook(tool, shared);
     const located = tool.response ? locate(tool.response, draft.type) : null;
     const op: Op = { ...draft, refs: [], at: located?.at ?? null, many: located?.many ?? false };
     settleKind(tool, op, located !== null);
@@ -285,7 +317,7 @@ export function analyse(api: string, tools: readonly Tool[]): ApiModel {
 }
 
 /** Type, scope and target by path and operation name; the kind is a first guess. */
-function firstLook(tool: Tool): Omit<Op, "refs" | "at" | "many"> {
+function firstLook(tool: Tool, shared: ReadonlyMap<string, ReadonlySet<string>>): Omit<Op, "refs" | "at" | "many"> {
   const segs = segments(tool.path);
   const words = splitWords(tool.operation);
   const statics = segs.filter((s) => !s.param);
@@ -305,7 +337,7 @@ function firstLook(tool: Tool): Omit<Op, "refs" | "at" | "many"> {
     pending = [];
     if (!schema || schema.enum || VALUE_CLASSES.has(fieldClass(s.param, schema))) continue;
     const { stem } = keyParts(s.param);
-    const collection = typeName(before);
+    const collection = qualified(typeName(before), i > 0 ? qualifier(segs, i - 1) : "", shared);
     const generic = stem.length === 0 || /^(resource|item|object|entity|target|parent|name)$/.test(stem.join(" "));
     const same = collection !== "" && singular(stem.at(-1) ?? "") === collection.split(" ").at(-1);
     const followed = Boolean(segs[i + 1]?.param);
@@ -342,7 +374,8 @@ function firstLook(tool: Tool): Omit<Op, "refs" | "at" | "many"> {
   }
   const verb = verbOf(lastWords);
   const noun = verb ? lastWords.filter((_, i) => i !== verb.at) : lastWords;
-  const type = typeName(noun.length ? noun : splitWords(statics.at(-2)?.text ?? "")) || null;
+  const bare = typeName(noun.length ? noun : splitWords(statics.at(-2)?.text ?? ""));
+  const type = (noun.length ? qualified(bare, qualifier(segs, segs.length - 1), shared) : bare) || null;
   return { kind: verb?.kind ?? "list", type, target: null, scope };
 }
 

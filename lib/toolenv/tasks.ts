@@ -49,30 +49,40 @@ const SHAPES: Record<Shape, number> = { single: 2, parallel: 2, chain: 3, fan_ou
 /** Providers with thousands of interfaces that read much alike are drawn less often than their size says. */
 const LARGE = new Set(["amazonaws.com", "azure.com", "microsoft.com", "googleapis.com"]);
 
-/** Draws APIs of one split, from a pool that grows with the number of tasks: few tasks need few APIs read. */
+/** Places of a row of tasks that share a pool of APIs. */
+const WINDOW = 2500;
+/** APIs of one pool at most: what is read of them stays in memory. */
+const POOL = 320;
+
+/** Draws APIs of one split, from pools as large as the set needs: few tasks need few APIs read. */
 class Apis {
   readonly #catalog: Catalog;
-  readonly #split: "train" | "heldout";
-  readonly #pool: string[] = [];
-  #most: number;
-  constructor(catalog: Catalog, split: "train" | "heldout", tasks: number) {
+  readonly #spec: TaskSpec;
+  #window = -1;
+  #pool: string[] = [];
+  constructor(catalog: Catalog, spec: TaskSpec) {
     this.#catalog = catalog;
-    this.#split = split;
-    this.#most = 32 + Math.ceil(tasks / 3);
+    this.#spec = spec;
     if (!catalog.size) throw new TaskShortage("the catalogue is empty: build or import one first");
   }
-  draw(rng: Rng): Surface {
-    if (this.#pool.length >= this.#most) return surfaceOf(this.#catalog, rng.pick(this.#pool));
-    for (let i = 0; i < 5000; i++) {
+  /** Moves on to the pool of a place in the row. */
+  at(place: number): void {
+    const window = Math.floor(place / WINDOW);
+    if (window === this.#window) return;
+    this.#window = window;
+    const { split, seed, count } = this.#spec;
+    const rng = new Rng(key(seed, split, "pool", window));
+    const most = Math.min(POOL, 32 + Math.ceil(count / 3));
+    const pool = new Set<string>();
+    for (let i = 0; i < most * 40 && pool.size < most; i++) {
       const tool = this.#catalog.byId(rng.int(0, this.#catalog.size - 1));
-      if (splitOf(tool.provider) !== this.#split || (LARGE.has(tool.provider) && !rng.chance(0.15))) continue;
-      if (this.#pool.includes(tool.api)) continue;
-      this.#pool.push(tool.api);
-      return surfaceOf(this.#catalog, tool.api);
+      if (splitOf(tool.provider) !== split || (LARGE.has(tool.provider) && !rng.chance(0.15))) continue;
+      pool.add(tool.api);
     }
-    if (!this.#pool.length) throw new TaskShortage(`no provider of this catalogue is in the ${this.#split} split`);
-    // A small catalogue: the pool has all that there is.
-    this.#most = this.#pool.length;
+    if (!pool.size) throw new TaskShortage(`no provider of this catalogue is in the ${split} split`);
+    this.#pool = [...pool];
+  }
+  draw(rng: Rng): Surface {
     return surfaceOf(this.#catalog, rng.pick(this.#pool));
   }
 }
@@ -86,7 +96,7 @@ const TRIES = 250;
  */
 export function* generateTasks(catalog: Catalog, world: World, spec: TaskSpec): Generator<Task> {
   const weights = Object.entries(spec.shapes ?? SHAPES).filter(([, w]) => w > 0) as [Shape, number][];
-  const apis = new Apis(catalog, spec.split, spec.count);
+  const apis = new Apis(catalog, spec);
   const seen = new Set<string>();
   /** Tasks made so far by the tools that they take: a set is not filled with one kind. */
   const kinds = new Map<string, number>();
@@ -97,6 +107,7 @@ export function* generateTasks(catalog: Catalog, world: World, spec: TaskSpec): 
       throw new TaskShortage(
         `only ${given} of ${spec.count} tasks could be made for split ${spec.split} with shapes ${weights.map(([s]) => s).join(", ")}: the catalogue gives no more`,
       );
+    apis.at(n);
     const slot = new Rng(key(spec.seed, spec.split, n));
     const shape = weights[slot.weighted(weights.map(([, w]) => w))]?.[0] as Shape;
     const wish: Wish = {

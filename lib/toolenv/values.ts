@@ -47,7 +47,7 @@ const SEMANTIC = new Set<FieldClass>(
 
 /** Type names whose `name` is a person's, a company's, a product's, or a machine's. */
 const PERSON =
-  /\b(user|customer|contact|employee|member|person|people|owner|author|agent|patient|driver|guest|candidate|student|teacher|recipient|subscriber|attendee|lead|tester|participant|player|worker|assignee|manager|artist|profile|collaborator|follower|signer|donor|client|friend|voter)\b/;
+  /\b(user|customer|contact|employee|member|person|people|owner|author|agent|patient|driver|guest|candidate|student|teacher|recipient|subscriber|attendee|lead|tester|participant|player|worker|assignee|manager|collaborator|follower|signer|donor|friend|voter)\b/;
 const COMPANY =
   /\b(company|organi[sz]ation|vendor|supplier|merchant|tenant|brand|business|partner|account|employer|bank|store|shop|provider|publisher|carrier|org|creditor|legal entity|counterparty)\b/;
 const PRODUCT = /\b(product|item|variant|article|good|sku|listing|offer)\b/;
@@ -63,6 +63,11 @@ export function entityName(type: string, p: Persona): string {
   if (/\b(city|town|location|place|venue|office|warehouse)\b/.test(type)) return p.place.city;
   if (/\b(position|vacancy|posting|job title)\b/.test(type)) return p.job;
   if (/\bcountry\b/.test(type)) return p.place.country;
+  if (/\b(recipe|meal|dish|menu item)\b/.test(type)) return p.work("dish");
+  if (/\b(song|track)\b/.test(type)) return p.work("song");
+  if (/\balbum\b/.test(type)) return p.work("album");
+  if (/\b(artist|band)\b/.test(type)) return p.work("artist");
+  if (/\bbook\b/.test(type)) return p.work("book");
   if (FILE.test(type))
     return `${p.proper.toLowerCase().replace(/ /g, "-")}.${p.rng("ext").pick(["pdf", "docx", "xlsx", "csv"])}`;
   if (MACHINE.test(type)) return p.slug;
@@ -185,6 +190,7 @@ function text(cls: FieldClass, name: string, s: JsonSchema, type: string, p: Per
     case "time":
       return `${String(rng.int(7, 19)).padStart(2, "0")}:${rng.pick(["00", "15", "30", "45"])}:00`;
     case "id":
+      if (/slug|handle/i.test(name)) return p.proper.toLowerCase().replace(/ /g, "-");
       return /uuid|guid/i.test(`${name} ${s.format ?? ""} ${s.description ?? ""}`) ? uuid(rng) : draw(rng, BASE36, 10);
     default:
       return null;

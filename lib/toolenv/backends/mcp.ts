@@ -84,7 +84,8 @@ class LiveSession implements Session {
       const body = bodyOf(result);
       if (!result.isError) return done("ok", 200, body);
       const text = JSON.stringify(body);
-      if (/not.?found|no such|404|does not exist|\bno [\w ]+ with\b/i.test(text)) return done("not_found", 404, { error: body });
+      if (/not.?found|no such|404|does not exist|\bno [\w ]+ with\b/i.test(text))
+        return done("not_found", 404, { error: body });
       if (/invalid|required|missing|must be|expected|validation/i.test(text))
         return done("invalid", 400, { error: body });
       return done("unavailable", 500, { error: body });

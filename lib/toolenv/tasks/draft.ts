@@ -238,7 +238,11 @@ export class Draft {
       return null;
     }
     const found = [...scalars(s.body)].filter((x) => x.value !== null && String(x.value) === String(value));
-    const best = found.sort((a, b) => a.pointer.split("/").length - b.pointer.split("/").length)[0];
+    // The identifier where the entity shows it; failing that, the place that is least deep.
+    const own = ref.key === "" ? (this.population(s.offer.tool).model.types.get(ref.type)?.idField ?? "id") : ref.key;
+    const rank = (pointer: string) =>
+      pointer.split("/").length + (normal(pointer.split("/").at(-1) ?? "") === own ? 0 : 100);
+    const best = found.sort((a, b) => rank(a.pointer) - rank(b.pointer))[0];
     return best?.value != null ? { pointer: best.pointer, value: best.value } : null;
   }
 

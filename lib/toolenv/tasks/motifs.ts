@@ -141,11 +141,10 @@ export function readAll(
 }
 
 /** Lists a collection to find the one that the user knows by name. */
-function find(d: Draft, list: Offer, exclude: readonly number[] = []): { step: number; index: number; E: string } {
-  const step = d.take(list);
+function find(d: Draft, list: Offer, owners: Known = new Map()): { step: number; index: number; E: string } {
+  const step = d.take(list, { known: owners });
   const all = items(d, step);
   const candidates = all.flatMap((x) => {
-    if (exclude.includes(x.index)) return [];
     const names = d
       .fields(step, x.pointer)
       .filter(
@@ -646,7 +645,9 @@ export function fanInByName(d: Draft, s: Surface): Piece {
   const [x, y] = lists as [Offer, Offer];
   const a = find(d, x);
   const known = context(d, a.step, x.type, a.index);
-  const b = find(d, y);
+  // Both are looked for under the same owners.
+  const owners: Known = new Map([...known].filter(([, k]) => k.step === null));
+  const b = find(d, y, owners);
   for (const [t, k] of context(d, b.step, y.type, b.index)) if (!known.has(t)) known.set(t, k);
   const step = d.take(offer, { known, optional: 1 });
   const inside = offer.op.scope.at(-1)?.type;

@@ -17,6 +17,21 @@ const FAMILIES: Record<string, string> = {
   "microsoft.com": "Microsoft",
 };
 
+/** Products whose API is named after something else. */
+const PRODUCTS: Record<string, string> = {
+  dfareporting: "Campaign Manager",
+  youtube: "YouTube",
+  dlp: "Data Loss Prevention",
+  sqladmin: "Cloud SQL",
+  cloudresourcemanager: "Resource Manager",
+  androidpublisher: "Play Developer",
+  adexchangebuyer2: "Ad Exchange",
+  email: "SES",
+  elasticmapreduce: "EMR",
+  monitoring: "CloudWatch",
+  streams: "DynamoDB Streams",
+};
+
 const cased = (word: string): string =>
   CASED[word] ?? (word.length <= 3 || /\d/.test(word) ? word.toUpperCase() : capital(word));
 
@@ -28,6 +43,8 @@ export function brand(tool: Tool): string {
   const family = FAMILIES[tool.provider];
   const host = tool.provider.split(".");
   const label = (host.length > 2 && /^(www|api)$/.test(host[0] ?? "") ? host[1] : host[0]) ?? tool.provider;
+  const product = family && PRODUCTS[tool.api.slice(tool.provider.length + 1).split("/")[0] ?? ""];
+  if (product) return `${family} ${product}`;
   const base = family ?? label.split(/[-_]/).map(cased).join(" ");
   const part =
     tool.api
@@ -61,8 +78,8 @@ const SHORT = new Set(
 );
 
 /** Labels that read as half a sentence, or that speak of the transport and not of the thing. */
-const AWKWARD =
-  /^(to|from|by|of|in|is|has|can|all|no|not|or|and|with|for|if|on|at|as|should|was|use|uses|the|my|do|does)\b|\b(at|on|by|to|of|in|for|or|and|with|id|ID|is)$|^(total|page|pages|current page|total pages|total size|page size|version|api version|API version|total count|total items|kind|object)$|^(xml|json|http|etag)\b/;
+export const AWKWARD =
+  /^(to|from|by|of|in|is|has|can|all|no|not|or|and|with|for|if|on|at|as|should|was|use|uses|the|my|do|does)\b|\b(at|on|by|to|of|in|for|or|and|with|id|ID|is)$|^(total|page|pages|current page|total pages|total size|page size|version|api version|API version|total count|total items|kind|object)$|^(xml|json|http|etag)\b|\bdeleted?\b|\bdeletion\b/;
 
 /** Classes of response fields that people ask for. */
 const ASKED = new Set<FieldClass>(
@@ -78,6 +95,7 @@ export function factLabel(name: string, schema: JsonSchema, value: Json, near: s
   if (!ASKED.has(cls) && !(cls === "category" && schema.enum)) return null;
   if (typeof value === "number" && (cls === "datetime" || cls === "duration" || cls === "code")) return null;
   if (typeof value === "string" && (value.length > 60 || (value.length < 2 && !schema.enum))) return null;
+  if ((cls === "status" || cls === "category") && typeof value === "string" && !/[a-z]{2}/i.test(value)) return null;
   // A bare number as a status or a name says nothing.
   if (
     (cls === "status" || cls === "category" || cls === "name" || cls === "title" || cls === "version") &&
@@ -96,7 +114,7 @@ export function factLabel(name: string, schema: JsonSchema, value: Json, near: s
   const phrase = humanise(words.join(" ")).replace(/^zip$/i, "zip code");
   if (AWKWARD.test(phrase)) return null;
   if (cls === "email") return words.length === 1 ? "email address" : phrase;
-  if (cls === "phone" && words.length === 1) return "phone number";
+  if (words[0] === "phone" && words.length === 1) return "phone number";
   if (cls === "count" && isPlural(words.at(-1) ?? "") && !/count|quantity/.test(phrase))
     return `number of ${phrase.replace(/^(num|number|no|total|n) (of )?/, "")}`;
   if (cls === "duration" || (cls === "count" && /^\d/.test(phrase))) return null;
@@ -110,6 +128,8 @@ function momentLabel(words: readonly string[], cls: FieldClass): string | null {
   if (/^(last )?(updat(ed|e)?|modif(ied|y|ication)?|chang(ed|e)|edited)$/.test(core)) return "last update date";
   if (core === "") return words.includes("date") ? "date" : null;
   const last = words.at(-1) ?? "";
+  const due = { starts: "start", ends: "end", expires: "expiry", begins: "start", finishes: "end" }[core];
+  if (due) return `${due} date`;
   if (/^(at|on)$/.test(last))
     return w.length === 1 ? (/ed$|sent$/.test(core) ? `date it was ${core}` : `${humanise(core)} date`) : null;
   if (last === "date" || last === "time")
@@ -152,7 +172,7 @@ export function argumentLabel(name: string, schema: JsonSchema, value: Json, nea
   )
     return null;
   if (words.length === 1 && cls === "email") return "email address";
-  if (words.length === 1 && cls === "phone") return "phone number";
+  if (words[0] === "phone" && words.length === 1) return "phone number";
   return humanise(words.join(" "));
 }
 
@@ -181,6 +201,7 @@ export function mention(type: string, keyField: string, value: Json, rng: Rng): 
     if (/\s/.test(text)) return rng.pick([`the ${noun} "${text}"`, `the ${noun} called "${text}"`]);
     return rng.pick([`${noun} ${text}`, `the ${noun} with ID ${text}`, `${noun} ${text}`]);
   }
+  if (/slug|handle/.test(keyField)) return `${noun} ${value}`;
   if (keyField.includes("email")) return `the ${noun} with the email address ${value}`;
   return rng.pick([
     `the ${noun} called ${spoken(value)}`,

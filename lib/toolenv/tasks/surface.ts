@@ -1,11 +1,11 @@
 /** What an API offers to tasks: the operations whose interface a person's request can fill. */
 import type { Catalog, Tool } from "../../catalog/types.ts";
 import { fieldClass } from "../fields.ts";
-import { type Op, referredType } from "../resources.ts";
+import { type Op, referredType, verbOf } from "../resources.ts";
 import { clean } from "../schema.ts";
 import { singular, splitWords } from "../words.ts";
 import { apiModel } from "../world.ts";
-import { readable } from "./speech.ts";
+import { AWKWARD, readable } from "./speech.ts";
 
 export interface Offer {
   tool: Tool;
@@ -77,6 +77,9 @@ function offer(tool: Tool, op: Op): Offer | null {
     op.scope.length > 2
   )
     return null;
+  if (op.scope.some((r) => r.type === type)) return null;
+  const first = type.split(" ")[0] ?? "";
+  if (type.includes(" ") && (AWKWARD.test(type) || verbOf([first]) !== null)) return null;
   const near = `${tool.description} ${tool.operation.replace(/_/g, " ")}`;
   if (!readable(type, tool.description) || !mentions(near, type)) return null;
   if (
@@ -92,7 +95,8 @@ function offer(tool: Tool, op: Op): Offer | null {
       if (s.type !== undefined && s.type !== "string" && s.type !== "integer" && s.type !== "number") return null;
       continue;
     }
-    if (tool.places[param] === "header") return null;
+    if (tool.places[param] === "header" || /format|extension|media.?type|content.?type|response.?type/i.test(param))
+      return null;
     if (refs.has(param)) {
       asked++;
       continue;

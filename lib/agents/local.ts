@@ -20,9 +20,16 @@ export interface LocalPolicyOptions {
   constraint?: Pick<ConstraintOptions, "protocol" | "limits"> & { copyStrings?: boolean; followPlan?: boolean };
 }
 
-/** What a constrained string may be copied from: everything that the policy has read. */
-function readText(messages: readonly Message[]): string {
-  return messages.flatMap((m) => (m.role === "user" || m.role === "observation" ? [m.content] : [])).join("\n");
+/**
+ * What a constrained string may be copied from, as it stands inside a JSON string: everything that the policy has read. Responses are JSON already.
+ */
+export function readText(messages: readonly Message[]): string {
+  return messages
+    .flatMap((m) => {
+      if (m.role === "user") return [JSON.stringify(m.content).slice(1, -1)];
+      return m.role === "observation" ? [m.content] : [];
+    })
+    .join("\n");
 }
 
 /**

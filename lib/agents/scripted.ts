@@ -120,7 +120,12 @@ function answerReply(s: Standing, voice: Voice): Reply {
  * The next ParaAct reply: one search a missing tool, a plan where the controller requires one (`due`), all ready calls, an answer when
  * nothing is open.
  */
-export function paraactReply(s: Standing, voice: Voice, due: { search: boolean; call: boolean }): Reply {
+export function paraactReply(
+  s: Standing,
+  voice: Voice,
+  due: { search: boolean; call: boolean },
+  readyTools: readonly string[] = [],
+): Reply {
   const { task } = s;
   const made = searchesMade(s, voice);
   const unfound = new Set(task.tools.filter((t) => !s.inView.has(t) && (made.get(t) ?? 0) >= MAX_SEARCHES));
@@ -146,7 +151,16 @@ export function paraactReply(s: Standing, voice: Voice, due: { search: boolean; 
       searches: missing.map((t) => search(s, voice, t, made)),
     };
   }
-  const calls = readyCalls(s, todo);
+  // Layers of one tool wait for each other: while an earlier call is tried again, a later one of the same tool is not ready.
+  const room = [...readyTools];
+  const possible = readyCalls(s, todo);
+  const ready = possible.filter(({ name }) => {
+    const at = room.indexOf(name);
+    if (at >= 0) room.splice(at, 1);
+    return due.call || at >= 0;
+  });
+  // What the plan holds no place for any more (it failed for good) is tried outside it.
+  const calls = ready.length > 0 ? ready : possible;
   return {
     kind: "call",
     think: due.call ? voice.thinkPlan(s, todo) : voice.thinkCalls(s, calls),
@@ -210,7 +224,10 @@ export function scriptedPolicy(
         search: request.planSlots?.search === "required",
         call: request.planSlots?.call === "required",
       };
-      const reply = paradigm === "paraact" ? paraactReply(s, voice, due) : flatReply(s, voice, paradigm === "eae");
+      const reply =
+        paradigm === "paraact"
+          ? paraactReply(s, voice, due, request.readyTools)
+          : flatReply(s, voice, paradigm === "eae");
       const text = renderReply(reply);
       return { text, finish: "stop", usage: { promptTokens: 0, completionTokens: 0, estimated: true } };
     },

@@ -21,6 +21,11 @@ export abstract class State implements Next {
   get state(): State {
     return this;
   }
+  /** Gives a state the short key of the continuation that made it, where it has none yet. */
+  named(key: string): this {
+    this.#key ??= key;
+    return this;
+  }
   protected abstract makeKey(): string;
   abstract step(byte: number): State | null;
   /** Special tokens that may come next. */
@@ -39,7 +44,7 @@ class Lazy implements Next {
     private readonly build: () => State,
   ) {}
   get state(): State {
-    this.#state ??= this.build();
+    this.#state ??= this.build().named(this.key);
     return this.#state;
   }
 }
@@ -232,12 +237,13 @@ export function copySource(context: string): CopySource {
 }
 
 class Copy extends State {
+  #following: Map<number, number[]> | null = null;
   constructor(
     private readonly source: CopySource,
     private readonly mode: TextMode,
     private readonly at: number,
     /** Where the next byte would stand in the source, for each place that matches so far. */
-    private readonly places: Int32Array,
+    private readonly places: ArrayLike<number> & Iterable<number>,
     private readonly length: number,
     private readonly limit: number,
     private readonly next: Next,
@@ -251,27 +257,31 @@ class Copy extends State {
   step(byte: number): State | null {
     const { bytes } = this.source;
     if (byte === this.mode.exitByte && this.length > 0 && this.mode.accepting.has(this.at)) {
-      return this.places.some((p) => boundary(bytes, p)) ? this.next.state.step(byte) : null;
+      for (const p of this.places) if (boundary(bytes, p)) return this.next.state.step(byte);
+      return null;
     }
     const next = textStep(this.mode, this.at, byte);
     if (next === null) return null;
-    // Past the limit a copy may only go on to the end of its word.
-    const places = this.places.filter(
-      (p) =>
-        bytes[p] === byte &&
-        (this.length < this.limit || !boundary(bytes, p) || this.at >= 3) &&
-        (this.at === 10 || byte !== 0x5c || escapeAt(bytes, p)),
-    );
-    if (places.length === 0) return null;
-    return new Copy(
-      this.source,
-      this.mode,
-      next,
-      places.map((p) => p + 1),
-      this.length + 1,
-      this.limit,
-      this.next,
-    );
+    this.#following ??= this.#group();
+    const places = this.#following.get(byte);
+    if (!places) return null;
+    return new Copy(this.source, this.mode, next, places, this.length + 1, this.limit, this.next);
+  }
+  /** Places behind each byte that may follow; all places are looked at once, whatever is asked. */
+  #group(): Map<number, number[]> {
+    const { bytes } = this.source;
+    const groups = new Map<number, number[]>();
+    for (const p of this.places) {
+      const byte = bytes[p];
+      if (byte === undefined) continue;
+      // Past the limit a copy may only go on to the end of its word.
+      if (this.length >= this.limit && this.at < 3 && boundary(bytes, p)) continue;
+      if (byte === 0x5c && this.at !== 10 && !escapeAt(bytes, p)) continue;
+      const group = groups.get(byte);
+      if (group) group.push(p + 1);
+      else groups.set(byte, [p + 1]);
+    }
+    return groups;
   }
 }
 
@@ -351,18 +361,12 @@ function walk(trie: TokenTrie, state: State, node: number, mask: Uint32Array): v
   }
 }
 
-/** The tokens that may come next in a state. `cache` holds masks by state key and is the caller's. */
-export function tokenMask(trie: TokenTrie, state: State, cache: Map<string, Uint32Array>): Uint32Array {
-  const known = cache.get(state.key);
-  if (known) return known;
-  const mask = new Uint32Array(trie.words);
+/** Sets the bits of the tokens that may come next in a state. */
+function fill(trie: TokenTrie, state: State, mask: Uint32Array): void {
   if (state instanceof Choice) {
-    for (const option of state.options) {
-      const part = tokenMask(trie, option, cache);
-      for (let i = 0; i < mask.length; i++) mask[i]! |= part[i]!;
-    }
+    for (const option of state.options) fill(trie, option, mask);
   } else if (state instanceof Optional) {
-    mask.set(tokenMask(trie, state.next.state, cache));
+    fill(trie, state.next.state, mask);
     for (let node = trie.first[0]!; node < trie.first[1]!; node++) {
       if (trie.byte[node] !== state.byte) continue;
       markTokens(trie, node, mask);
@@ -370,7 +374,7 @@ export function tokenMask(trie: TokenTrie, state: State, cache: Map<string, Uint
     }
   } else if (state instanceof Text) {
     const { inside, exits } = textMask(trie, state.mode, state.at, state.left);
-    mask.set(inside);
+    for (let i = 0; i < mask.length; i++) mask[i]! |= inside[i]!;
     const after = state.next.state.step(state.mode.exitByte);
     if (after) {
       for (const node of exits) {
@@ -382,6 +386,15 @@ export function tokenMask(trie: TokenTrie, state: State, cache: Map<string, Uint
     walk(trie, state, 0, mask);
   }
   for (const id of state.tags()) mask[id >>> 5]! |= 1 << (id & 31);
-  cache.set(state.key, mask);
+}
+
+/** The tokens that may come next in a state. `cache` holds masks by state key and is the caller's. */
+export function tokenMask(trie: TokenTrie, state: State, cache: Map<string, Uint32Array>): Uint32Array {
+  let mask = cache.get(state.key);
+  if (!mask) {
+    mask = new Uint32Array(trie.words);
+    fill(trie, state, mask);
+    cache.set(state.key, mask);
+  }
   return mask;
 }

@@ -41,13 +41,12 @@ function references(edges: readonly Edge[], tool: string, limits: PlanLimits): s
   return named[0]!.includes("#") ? numbered : [tool];
 }
 
-/** How many occurrences of each tool the edges speak of: exactly one for a bare name, up to the highest number otherwise. */
+/** How many occurrences of each tool the edges speak of: exactly one for a bare name, no fewer than the highest number otherwise. */
 function demanded(edges: readonly Edge[], tool: string): { min: number; max: number | null } {
   const named = edges.flatMap((e) => [e.from, e.to]).filter((r) => toolOf(r) === tool);
   if (named.length === 0) return { min: 1, max: null };
   if (!named[0]!.includes("#")) return { min: 1, max: 1 };
-  const n = Math.max(...named.map(ordinal));
-  return { min: n, max: n };
+  return { min: Math.max(...named.map(ordinal)), max: null };
 }
 
 /** Occurrences that the edges demand in all. */
@@ -142,26 +141,34 @@ export function executionPlan(
     );
   }
 
-  /** Sources that can be given to some target, with the edges so far. */
-  function sources(chosen: readonly string[], edges: readonly Edge[], taken: readonly string[]): string[] {
-    return chosen
-      .flatMap((t) => references(withTaken(edges, taken), t, limits))
-      .filter((s) => !taken.includes(s) && targets(chosen, edges, [...taken, s]).length > 0);
+  /** Names that may be written beside these edges and the sources of the entry being written. */
+  function candidates(chosen: readonly string[], edges: readonly Edge[], taken: readonly string[]): string[] {
+    const named = [...edges, ...taken.map((t) => ({ from: t, to: t }))];
+    return chosen.flatMap((t) => references(named, t, limits));
   }
 
-  /** Sources of the entry being written count as named, so that bare and numbered names stay apart. */
-  function withTaken(edges: readonly Edge[], taken: readonly string[]): Edge[] {
-    return [...edges, ...taken.map((t) => ({ from: t, to: t }))];
+  /** Whether an entry from these sources to a target keeps the graph without cycles, new, and small enough to be scheduled. */
+  function fits(chosen: readonly string[], edges: readonly Edge[], from: readonly string[], to: string): boolean {
+    if (from.some((s) => reaches(edges, to, s) || edges.some((e) => e.from === s && e.to === to))) return false;
+    return demandedTotal([...edges, ...from.map((s) => ({ from: s, to }))], chosen) <= limits.occurrences;
   }
 
   function targets(chosen: readonly string[], edges: readonly Edge[], from: readonly string[]): string[] {
-    return chosen
-      .flatMap((t) => references(withTaken(edges, from), t, limits))
-      .filter((to) => {
-        if (from.some((s) => reaches(edges, to, s) || edges.some((e) => e.from === s && e.to === to))) return false;
-        const added = [...edges, ...from.map((s) => ({ from: s, to }))];
-        return demandedTotal(added, chosen) <= limits.occurrences;
-      });
+    return candidates(chosen, edges, from).filter((to) => fits(chosen, edges, from, to));
+  }
+
+  /** Whether a source can be added to those taken, so that some target is left. */
+  function opens(chosen: readonly string[], edges: readonly Edge[], taken: readonly string[], s: string): boolean {
+    const from = [...taken, s];
+    return !taken.includes(s) && candidates(chosen, edges, from).some((to) => fits(chosen, edges, from, to));
+  }
+
+  function sources(chosen: readonly string[], edges: readonly Edge[], taken: readonly string[]): string[] {
+    return candidates(chosen, edges, taken).filter((s) => opens(chosen, edges, taken, s));
+  }
+
+  function anySource(chosen: readonly string[], edges: readonly Edge[], taken: readonly string[]): boolean {
+    return candidates(chosen, edges, taken).some((s) => opens(chosen, edges, taken, s));
   }
 
   function entries(chosen: readonly string[], edges: readonly Edge[], count: number): Next {
@@ -174,7 +181,7 @@ export function executionPlan(
           lazy(`p.f${key}`, () => separated(`p.f1${key}`, () => flow(chosen, edges))),
         ),
       );
-      if (count < limits.dependencies && sources(chosen, edges, []).length > 0) {
+      if (count < limits.dependencies && anySource(chosen, edges, [])) {
         const entry = (): State =>
           literal(
             "{",
@@ -214,7 +221,7 @@ export function executionPlan(
           lazy(`p.]${key}`, () => separated(`p.to1${key}`, to)),
         ),
       ];
-      if (taken.length < 3 && sources(chosen, edges, taken).length > 0) options.push(separated(`p.s+${key}`, pick));
+      if (taken.length < limits.repeats && anySource(chosen, edges, taken)) options.push(separated(`p.s+${key}`, pick));
       return choice(options);
     });
   }

@@ -37,16 +37,16 @@ export const defaultLimits: ReplyLimits = {
   think: 400,
   query: 160,
   slot: 80,
-  answer: 1200,
+  answer: 2400,
   string: 200,
   slots: 6,
-  actions: 6,
+  actions: 8,
   entries: 6,
   depth: 2,
   tools: 6,
   dependencies: 8,
-  occurrences: 8,
-  repeats: 3,
+  occurrences: 10,
+  repeats: 8,
 };
 
 export interface ReplyOptions {

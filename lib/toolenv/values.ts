@@ -47,7 +47,7 @@ const SEMANTIC = new Set<FieldClass>(
 
 /** Type names whose `name` is a person's, a company's, a product's, or a machine's. */
 const PERSON =
-  /\b(user|customer|contact|employee|member|person|people|owner|author|agent|patient|driver|guest|candidate|student|teacher|recipient|subscriber|attendee|lead|tester|participant|player|worker|assignee|manager|collaborator|follower|signer|donor|friend|voter)\b/;
+  /\b(user|customer|contact|employee|member|person|people|owner|author|agent|patient|driver|guest|candidate|student|teacher|recipient|subscriber|admin|attendee|lead|tester|participant|player|worker|assignee|manager|collaborator|follower|signer|donor|friend|voter)\b/;
 const COMPANY =
   /\b(company|organi[sz]ation|vendor|supplier|merchant|tenant|brand|business|partner|account|employer|bank|store|shop|provider|publisher|carrier|org|creditor|legal entity|counterparty)\b/;
 const PRODUCT = /\b(product|item|variant|article|good|sku|listing|offer)\b/;
@@ -56,7 +56,10 @@ const MACHINE =
 const FILE = /\b(file|document|attachment|photo|picture|video|upload|asset|recording|export|report)\b/;
 
 /** A name for an entity of a type, the type in words. */
-export function entityName(type: string, p: Persona): string {
+export function entityName(words: string, p: Persona): string {
+  // The last word says what it is: a user group is a group. "job title" and the like need both.
+  const last = words.split(" ").at(-1) ?? "";
+  const type = /^(item|title|entity|balancer|name)$/.test(last) ? words : last;
   if (PERSON.test(type)) return p.person;
   if (COMPANY.test(type)) return p.company;
   if (PRODUCT.test(type)) return p.product;

@@ -484,7 +484,12 @@ function makeFrom(
   groups: readonly Carry[][],
   target: Surface,
 ): { step: number; used: { c: Carry; label: string }[]; offer: Offer } {
+  const sources = new Set(
+    groups.flat().map((c) => `${d.steps[c.step]!.offer.tool.api} ${d.steps[c.step]!.offer.type}`),
+  );
   for (const offer of d.rng.shuffle(target.creates)) {
+    // Nobody makes a second customer with the first one's telephone number.
+    if (sources.has(`${offer.tool.api} ${offer.type}`)) continue;
     const taken = new Set<string>();
     const used: { c: Carry; label: string; param: string }[] = [];
     for (const group of groups) {

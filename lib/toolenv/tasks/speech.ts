@@ -59,6 +59,7 @@ export function brand(tool: Tool): string {
       w !== label.toLowerCase(),
   );
   if (!words.length || words.length > 3) return base;
+  words.splice(0, words.length, ...new Set(words));
   return `${base} ${words.map(cased).join(" ")}`;
 }
 

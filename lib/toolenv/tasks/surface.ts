@@ -59,6 +59,11 @@ vacancy variable variant vault vehicle vendor venue vessel video violation volum
 widget wishlist word workflow workforce workgroup workload workout workspace zone`.split(/\s+/),
 );
 
+/** Words for owners that are not things by themselves. */
+const OWNERS = new Set(
+  "org msp realm app repo vpc business wiki list dag job schedule crate series set map event identity".split(" "),
+);
+
 const mentions = (text: string, type: string): boolean => {
   const words = new Set(splitWords(text.replace(/[^A-Za-z0-9]/g, " ")).flatMap((w) => [w, singular(w)]));
   const folded = [...words].join("");
@@ -78,6 +83,23 @@ function offer(tool: Tool, op: Op): Offer | null {
   )
     return null;
   if (op.scope.some((r) => r.type === type)) return null;
+  // What an operation does must be what the words of a request will say: created, changed, deleted.
+  const verb = verbOf(splitWords(tool.operation));
+  const word = verb ? splitWords(tool.operation)[verb.at] : undefined;
+  if (
+    op.kind === "create" &&
+    word !== undefined &&
+    !/^(creates?|adds?|insert|new|post|register|set|put|creating)$/.test(word)
+  )
+    return null;
+  if (
+    op.kind === "update" &&
+    word !== undefined &&
+    !/^(updates?|modify|edit|patch|change|put|set|replace|save|updating|rename|configure)$/.test(word)
+  )
+    return null;
+  if (op.kind === "delete" && word !== undefined && !/^(deletes?|removes?|destroy|del|deleting)$/.test(word))
+    return null;
   const first = type.split(" ")[0] ?? "";
   if (type.includes(" ") && (AWKWARD.test(type) || verbOf([first]) !== null)) return null;
   const near = `${tool.description} ${tool.operation.replace(/_/g, " ")}`;
@@ -118,6 +140,7 @@ function offer(tool: Tool, op: Op): Offer | null {
   for (const r of op.scope)
     if (
       /\b(or|and|with|by|of)\b/.test(r.type) ||
+      !(THINGS.has(r.type.split(" ").at(-1) ?? "") || OWNERS.has(r.type)) ||
       !readable(r.type, tool.description + " " + tool.path.replace(/[{}/_-]/g, " ")) ||
       r.type.length < 3
     )

@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import type { Trajectory } from "../paraact/types.ts";
+import type { Trajectory, Turn } from "../paraact/types.ts";
 import { JUDGE_PROMPT_HASH, judgeByModel, judgeCase } from "./judge.ts";
 import {
   BudgetExceeded,
@@ -18,11 +18,36 @@ const call = (observation: string) => ({
   occurrence: null,
   latencyMs: 1,
 });
-const trajectory = {
+const turn: Turn = {
+  reply: "",
+  kind: "call",
+  planSlot: "forbidden",
+  planEvent: "none",
+  plan: null,
+  findings: [],
+  searches: [],
+  calls: [call("rain"), call("y".repeat(5000))],
+  answer: null,
+  observation: "",
+  startMs: 0,
+  endMs: 1,
+};
+const trajectory: Trajectory = {
+  taskId: "t",
+  paradigm: "eae",
+  policy: "test",
+  seed: 1,
+  system: "",
   request: "weather?",
+  turns: [turn],
+  end: "answered",
+  error: null,
   answer: "It rains.",
-  turns: [{ calls: [call("rain"), call("y".repeat(5000))] }],
-} as unknown as Trajectory;
+  usage: { promptTokens: 0, completionTokens: 0, estimated: false },
+  makespanMs: 1,
+  serialMs: 2,
+  verdicts: null,
+};
 
 /** An endpoint that says these things one after the other. */
 function says(...replies: (Partial<Completion> | Error)[]): ChatEndpoint & { asked: ChatRequest[] } {

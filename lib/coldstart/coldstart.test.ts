@@ -182,6 +182,14 @@ describe("cold start", () => {
     }
   });
 
+  test("a model may play instead of the roles; what it gets wrong is dropped", async () => {
+    const good = await writeDemonstrations({ ...base, player: scriptedPolicy("paraact", tasks, { catalog }) });
+    expect(good.report.kept).toBeGreaterThan(tasks.length * 0.9);
+    const bad = await writeDemonstrations({ ...base, player: randomPolicy(1) });
+    expect(bad.report.kept / bad.report.played).toBeLessThan(0.3);
+    expect(Object.values(bad.report.dropped).reduce((a, b) => a + b, 0)).toBe(bad.report.played - bad.report.kept);
+  });
+
   test("the verifier finds what is spoilt", () => {
     const { task, trajectory, detour } = many.demonstrations.find(
       (d) => d.detour === "none" && d.task.edges.length > 0,

@@ -7,7 +7,7 @@ import { hash2 } from "../engine/random.ts";
 import { conversation } from "../paraact/conversation.ts";
 import { environment } from "../paraact/environment.ts";
 import type { EpisodeSettings } from "../paraact/episode.ts";
-import type { Message, Trajectory } from "../paraact/types.ts";
+import type { Message, Policy, Trajectory } from "../paraact/types.ts";
 import { taskReference } from "../rewards/reference.ts";
 import { scoreTrajectory } from "../rewards/score.ts";
 import type { Session, Task } from "../toolenv/types.ts";
@@ -34,6 +34,8 @@ export interface DemonstrationOptions {
   /** How episodes are shown: prompt, schema style, limits. Paradigm keys are set here. */
   settings?: Partial<EpisodeSettings>;
   roles?: Partial<RoleOptions>;
+  /** Plays instead of the scripted roles, e.g. a model behind an endpoint; the verifier is the same. */
+  player?: Policy;
   /** False leaves out every demonstration in which a call failed or a search missed (an ablation). */
   recovery?: boolean;
   /** Demonstrations of each task, with other wordings and detours. */
@@ -99,18 +101,20 @@ export async function writeDemonstrations(
         hash2(options.seed, Number.parseInt(task.id.replace(/[^0-9a-f]/g, "").slice(0, 7), 16) || 0),
         copy,
       );
-      const detour = paradigm === "paraact" ? detourOf(task, roles, seed) : "none";
-      const policy = scriptedPolicy(paradigm, [task], {
-        voiceOf: () =>
-          rolesVoice(task, paradigm === "paraact" ? roles : { ...roles, detours: 0 }, seed, options.catalog),
-      });
+      // Only ParaAct's scripted roles take detours; a model takes its own.
+      const own: RoleOptions = paradigm === "paraact" && !options.player ? roles : { ...roles, detours: 0 };
+      const detour = detourOf(task, own, seed);
+      const policy = options.player ?? {
+        ...scriptedPolicy(paradigm, [task], { voiceOf: () => rolesVoice(task, own, seed, options.catalog) }),
+        name: `coldstart-${roles.mode}`,
+      };
       const session = options.open(task, seed);
       try {
         const trajectory = await runParadigm(paradigm, {
           task,
-          policy: { ...policy, name: `coldstart-${roles.mode}` },
+          policy,
           seed,
-          temperature: 0,
+          temperature: options.player ? 1 : 0,
           settings: options.settings ?? {},
           open: () => environment({ catalog: options.catalog, retriever: options.retriever, session }),
           id: `${task.id}/${copy}`,

@@ -66,7 +66,7 @@ export function datesIn(text: string): { dates: Set<string>[]; rest: string } {
 /** Numbers in a text, thousands separators read; dates and times are no numbers. */
 export function numbersIn(text: string): number[] {
   const { rest } = datesIn(text);
-  return (rest.replace(TIME, " ").match(NUMBER) ?? []).map((t) => Number(t.replace(/,/g, "")));
+  return (rest.replace(TIME, " ").match(NUMBER) ?? []).map((t) => Number(t.replace(/,/g, ""))).filter(Number.isFinite); // "4e999" in an identifier is no number
 }
 
 const sameNumber = (a: number, b: number) => a === b || Math.abs(a - b) <= 1e-9 * Math.max(Math.abs(a), Math.abs(b));

@@ -1,4 +1,4 @@
-import { afterAll, expect, test } from "bun:test";
+import { afterAll, expect, setDefaultTimeout, test } from "bun:test";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -8,6 +8,8 @@ import { trainTokenizer } from "./bpe.ts";
 import { loadModelDir, parseModelConfig, saveModel, weightReader } from "./hub.ts";
 import { writeSharded } from "./safetensors.ts";
 import type { ModelConfig, Parameters } from "./types.ts";
+
+setDefaultTimeout(60_000);
 
 const dir = mkdtempSync(join(tmpdir(), "hub-"));
 afterAll(() => rmSync(dir, { recursive: true }));

@@ -1,4 +1,4 @@
-import { afterAll, expect, test } from "bun:test";
+import { afterAll, expect, setDefaultTimeout, test } from "bun:test";
 import {
   existsSync,
   mkdirSync,
@@ -20,6 +20,8 @@ import {
   writeSafetensors,
   writeSharded,
 } from "./safetensors.ts";
+
+setDefaultTimeout(60_000);
 
 const dir = mkdtempSync(join(tmpdir(), "safetensors-"));
 afterAll(() => rmSync(dir, { recursive: true }));

@@ -1,4 +1,4 @@
-import { afterAll, expect, test } from "bun:test";
+import { afterAll, expect, setDefaultTimeout, test } from "bun:test";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -7,6 +7,7 @@ import fc from "fast-check";
 import { trainTokenizer } from "./bpe.ts";
 import { createTokenizer, type LoadedTokenizer, loadTokenizer, qwen3TokenizerDir } from "./tokenizer.ts";
 
+setDefaultTimeout(60_000);
 const dir = mkdtempSync(join(tmpdir(), "tokenizer-"));
 afterAll(() => rmSync(dir, { recursive: true }));
 

@@ -1,4 +1,4 @@
-import { afterAll, expect, test } from "bun:test";
+import { afterAll, expect, setDefaultTimeout, test } from "bun:test";
 import {
   appendFileSync,
   existsSync,
@@ -14,10 +14,11 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { z } from "zod";
 import { writeAtomic } from "../config/atomic.ts";
-import { openCpuEngine } from "../engine/cpu/index.ts";
 import { Optimizer } from "../model/optimizer.ts";
 import { CheckpointError, Checkpoints, readTrained, writeTrained } from "./checkpoint.ts";
-import { recordedContext, tinyModel } from "./testdata/tiny.ts";
+import { recordedContext, testEngine, tinyModel } from "./testdata/tiny.ts";
+
+setDefaultTimeout(60_000);
 
 const root = mkdtempSync(join(tmpdir(), "checkpoint-"));
 afterAll(() => rmSync(root, { recursive: true }));
@@ -137,7 +138,7 @@ test.skipIf(!existsSync("/dev/full"))(
 );
 
 test("weights and optimiser come back to the bit, and one changed bit is noticed", async () => {
-  const engine = await openCpuEngine();
+  const engine = await testEngine();
   const make = async (seed: number) => {
     const model = await tinyModel(engine, seed);
     return { model, tokenizer: null, optimizer: new Optimizer(engine, model.trainable()) };

@@ -1,7 +1,9 @@
-import { expect, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import { parquetMetadata, parquetReadObjects } from "hyparquet";
 import type { Message } from "../paraact/types.ts";
 import { ExportError, toOpenAi, toShareGpt, verlParquet } from "./export.ts";
+
+setDefaultTimeout(60_000);
 
 const messages: Message[] = [
   { role: "system", content: "act" },

@@ -4,7 +4,6 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { encodePrompt } from "../agents/chat.ts";
 import { localPolicy } from "../agents/local.ts";
-import { openCpuEngine } from "../engine/cpu/index.ts";
 import { createGenerator } from "../model/generator.ts";
 import { Model } from "../model/model.ts";
 import { readSafetensors } from "../model/safetensors.ts";
@@ -13,13 +12,13 @@ import { type RlEnvironment, type RlOptions, type RlTask, runRl } from "./rl.ts"
 import { toRollout } from "./rollouts.ts";
 import { DivergedError } from "./sft.ts";
 import { config, environment, tasks, tokenizer } from "./testdata/letters.ts";
-import { recordedContext } from "./testdata/tiny.ts";
+import { recordedContext, testEngine } from "./testdata/tiny.ts";
 
 setDefaultTimeout(60_000);
 const root = mkdtempSync(join(tmpdir(), "rl-"));
 afterAll(() => rmSync(root, { recursive: true }));
 const freshDir = () => mkdtempSync(join(root, "run-"));
-const engine = await openCpuEngine();
+const engine = await testEngine();
 async function optionsWith(change: Partial<RlOptions<RlTask>> = {}): Promise<RlOptions<RlTask>> {
   const model = await Model.create(engine, config, 3);
   const generator = createGenerator(model, { maxBatch: 16, cacheTokens: 4096 });

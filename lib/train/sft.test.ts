@@ -2,18 +2,17 @@ import { afterAll, expect, setDefaultTimeout, test } from "bun:test";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { openCpuEngine } from "../engine/cpu/index.ts";
 import { loadModelDir, weightReader } from "../model/hub.ts";
 import { Model } from "../model/model.ts";
 import { readSafetensors } from "../model/safetensors.ts";
 import { DivergedError, documentsLoss, runSft, type SftOptions, TrainingDataError } from "./sft.ts";
-import { countingDocuments, recordedContext, tinyConfig, tinyModel } from "./testdata/tiny.ts";
+import { countingDocuments, recordedContext, testEngine, tinyConfig, tinyModel } from "./testdata/tiny.ts";
 
 setDefaultTimeout(60_000);
 const root = mkdtempSync(join(tmpdir(), "sft-"));
 afterAll(() => rmSync(root, { recursive: true }));
 const freshDir = () => mkdtempSync(join(root, "run-"));
-const engine = await openCpuEngine();
+const engine = await testEngine();
 
 async function optionsWith(change: Partial<SftOptions> = {}): Promise<SftOptions> {
   return {

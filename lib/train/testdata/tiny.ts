@@ -1,12 +1,17 @@
 /** What the tests of training share: a tiny model, documents that it can learn, and a stage context that remembers. */
 import { appendFileSync } from "node:fs";
 import { join } from "node:path";
+import { openEngine } from "../../engine/open.ts";
 import { hash2 } from "../../engine/random.ts";
-import type { Engine } from "../../engine/types.ts";
+import type { DeviceRequest, Engine } from "../../engine/types.ts";
 import { Model } from "../../model/model.ts";
 import type { ModelConfig } from "../../model/types.ts";
 import type { StageContext } from "../../runs/types.ts";
 import type { Document } from "../batch.ts";
+
+/** The cpu engine, or the one that PARAAGENT_TEST_DEVICE names (software, gpu, …): all of training is to hold on each. */
+export const testEngine = (): Promise<Engine> =>
+  openEngine((process.env.PARAAGENT_TEST_DEVICE ?? "cpu") as DeviceRequest);
 
 export const tinyConfig: ModelConfig = {
   architectures: ["Qwen3ForCausalLM"],

@@ -3,8 +3,11 @@ import type { Tool } from "../catalog/types.ts";
 import type { Environment } from "../paraact/environment.ts";
 import type { Policy, PolicyRequest } from "../paraact/types.ts";
 import type { CallResult } from "../toolenv/types.ts";
+import { chatEndpoint } from "./openai/client.ts";
+import { openaiPolicy } from "./openai.ts";
 import { fillReferences, readBlueprint } from "./paradigms/rewoo.ts";
 import { PARADIGMS, type ParadigmOptions, paradigmSettings, runParadigm } from "./paradigms.ts";
+import { NATIVE_SYSTEMS } from "./prompts.ts";
 
 function tool(name: string, argument: string): Tool {
   return {
@@ -257,4 +260,85 @@ test("a policy that fails ends the episode, in every paradigm", async () => {
     const t = await runParadigm(name, options(broken, world().open, { trials: 1 }));
     expect([t.end, t.error]).toEqual(["policy_error", "no model"]);
   }
+});
+
+describe("over an OpenAI-compatible server", () => {
+  /** A server whose model searches, finds the city, asks for the weather and answers; by text or by function calls, as it is asked. */
+  function serve(write: (turn: number, native: boolean) => Record<string, unknown>) {
+    const bodies: { messages: { role: string }[]; tools?: { function: { name: string } }[] }[] = [];
+    const server = Bun.serve({
+      port: 0,
+      hostname: "127.0.0.1",
+      async fetch(request) {
+        const body = (await request.json()) as (typeof bodies)[number];
+        bodies.push(body);
+        const turn = body.messages.filter((m) => m.role === "assistant").length;
+        const message = { role: "assistant", ...write(turn, body.tools !== undefined) };
+        return Response.json({
+          model: "m",
+          choices: [{ index: 0, finish_reason: "stop", message }],
+          usage: { prompt_tokens: 5, completion_tokens: 5 },
+        });
+      },
+    });
+    const endpoint = chatEndpoint({ baseURL: `http://127.0.0.1:${server.port}/v1`, model: "m", keyVariable: null });
+    return { bodies, endpoint, stop: () => server.stop(true) };
+  }
+  const fn = (name: string, args: object) => ({
+    id: name,
+    type: "function",
+    function: { name, arguments: JSON.stringify(args) },
+  });
+
+  test("text and native surfaces play the same episode; native functions are those in view", async () => {
+    const text = [search, city, weather, answer];
+    const acts = [
+      { tool_calls: [fn("search-tools", { capability: "w", query: "weather" })] },
+      { tool_calls: [fn("find_city", { name: "Oslo" })] },
+      { tool_calls: [fn("get_weather", { id: "c7" })] },
+      { content: "4 degrees" },
+    ];
+    const s = serve((turn, native) => (native ? { content: null, ...acts[turn] } : { content: text[turn] }));
+    const native = { searches: true, plans: false, parallel: false, system: NATIVE_SYSTEMS.eae };
+    const a = await runParadigm("eae", options(openaiPolicy({ endpoint: s.endpoint }), world().open));
+    const b = await runParadigm("eae", options(openaiPolicy({ endpoint: s.endpoint, native }), world().open));
+    expect(a.end).toBe("answered");
+    const seen = (t: typeof a) => ({
+      answer: t.answer,
+      calls: t.turns.map((x) => x.calls.map((c) => [c.call, c.outcome])),
+      searches: t.turns.map((x) => x.searches),
+    });
+    expect(seen(b)).toEqual(seen(a));
+    expect(s.bodies.slice(4).map((x) => x.tools!.map((t) => t.function.name))).toEqual([
+      ["search-tools"],
+      ...Array.from({ length: 3 }, () => ["search-tools", "find_city", "get_weather", "get_tides"]),
+    ]);
+    s.stop();
+  });
+
+  test("ParaAct by native calls: plan and parallel calls of one turn are one reply", async () => {
+    const plan = fn("make-plan", {
+      available_tools: ["find_city", "get_tides"],
+      dependencies: [],
+      execution_flow: [{ step: 1, parallel: ["find_city", "get_tides"] }],
+    });
+    const acts = [
+      {
+        tool_calls: [
+          fn("make-plan", { capacity_slots: ["w"] }),
+          fn("search-tools", { capability: "w", query: "weather" }),
+        ],
+      },
+      { content: "both at once", tool_calls: [plan, fn("find_city", { name: "Oslo" }), fn("get_tides", { id: "x" })] },
+      { content: "no tides known" },
+    ];
+    const s = serve((turn) => ({ content: null, ...acts[turn] }));
+    const native = { searches: true, plans: true, parallel: true, system: NATIVE_SYSTEMS.paraact };
+    const t = await runParadigm("paraact", options(openaiPolicy({ endpoint: s.endpoint, native }), world().open));
+    expect(t.turns.map((x) => x.planEvent)).toEqual(["accepted", "accepted", "none"]);
+    expect(t.turns[1]!.calls.map((c) => c.outcome)).toEqual(["ok", "not_found"]);
+    expect(t.turns.flatMap((x) => x.findings)).toEqual([]);
+    expect(t.makespanMs).toBeLessThan(t.serialMs);
+    s.stop();
+  });
 });

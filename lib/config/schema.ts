@@ -114,8 +114,12 @@ const rl = z.strictObject({
   kl: z.number().min(0).default(0.001),
   advantage: z.enum(advantageNames).default("gdpo"),
   weights: z
-    .strictObject({ trajectory: z.number(), phase: z.number(), format: z.number() })
-    .default({ trajectory: 1, phase: 0.5, format: 0.25 }),
+    .strictObject({
+      trajectory: z.number().default(1),
+      phase: z.number().default(0.5),
+      format: z.number().default(0.25),
+    })
+    .prefault({}),
   rewards: z
     .strictObject({
       scheme: z

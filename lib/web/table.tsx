@@ -1,12 +1,12 @@
 import type { FC } from "hono/jsx";
 import type { Table } from "../runs/table.ts";
+import { Plain, Scroll } from "./text.tsx";
 
 /** The same table that `bun run compare` prints. */
 export const HtmlTable: FC<{ table: Table }> = ({ table }) => (
   <section>
-    <h2>{table.title}</h2>
-    {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a scrolling region must be reachable by keyboard (WCAG 2.1.1) */}
-    <section class="scroll" tabindex={0} aria-label={table.title}>
+    <h3>{table.title}</h3>
+    <Scroll label={table.title}>
       <table>
         <thead>
           <tr>
@@ -19,13 +19,15 @@ export const HtmlTable: FC<{ table: Table }> = ({ table }) => (
           {table.rows.map((row) => (
             <tr>
               {row.map((cell, i) => (
-                <td class={i > 0 && /^[−+<]?\d/.test(cell) ? "number" : ""}>{cell}</td>
+                <td class={i > 0 && /^[−+<]?\d/.test(cell) ? "number" : ""}>
+                  <Plain text={cell} />
+                </td>
               ))}
             </tr>
           ))}
         </tbody>
       </table>
-    </section>
+    </Scroll>
     {table.notes.map((n) => (
       <p class="soft">{n}</p>
     ))}

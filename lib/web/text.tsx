@@ -1,0 +1,71 @@
+import type { FC } from "hono/jsx";
+
+/** Controls and marks that would hide or turn text around: shown as their code points instead. Tab and line breaks stay. */
+const HIDDEN =
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
+  /([\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb])/;
+
+const code = (c: string): string => `U+${c.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
+
+/** A text with its hidden marks written out, for places that take no elements. */
+export const shownMarks = (text: string): string =>
+  text
+    .split(HIDDEN)
+    .map((part, i) => (i % 2 === 1 ? `[${code(part)}]` : part))
+    .join("");
+
+/** Text from tools and models as it is, with nothing hidden in it. Escaped by hono/jsx; its direction does not leak into what is around it. */
+export const Plain: FC<{ text: string }> = ({ text }) => (
+  <bdi>
+    {HIDDEN.test(text)
+      ? text.split(HIDDEN).map((part, i) => (i % 2 === 1 ? <span class="hidden-mark">{code(part)}</span> : part))
+      : text}
+  </bdi>
+);
+
+/** One line of a text, cut. */
+export const Short: FC<{ text: string; most?: number }> = ({ text, most = 140 }) => {
+  const line = text.slice(0, most + 1).replace(/\s+/g, " ");
+  return <Plain text={text.length > most ? `${line.slice(0, most)}…` : line} />;
+};
+
+/** A text with its line breaks, in a scrolling region that the keyboard reaches. */
+export const Pre: FC<{ label: string; text: string }> = ({ label, text }) => (
+  <section class="pre" tabindex={0} aria-label={label}>
+    <pre>
+      <Plain text={text} />
+    </pre>
+  </section>
+);
+
+const FOLD_FROM = 700;
+
+/** A block of text: short ones whole, long ones folded behind their beginning. */
+export const Block: FC<{ label: string; text: string; open?: boolean }> = ({ label, text, open = false }) => {
+  const pre = <Pre label={label} text={text} />;
+  if (text.length <= FOLD_FROM)
+    return (
+      <>
+        <p class="label">{label}</p>
+        {pre}
+      </>
+    );
+  return (
+    <details class="block" open={open}>
+      <summary>
+        <span class="label">{label}</span>{" "}
+        <span class="soft">
+          {text.length.toLocaleString("en")} characters · <Short text={text} most={90} />
+        </span>
+      </summary>
+      {pre}
+    </details>
+  );
+};
+
+/** A scrolling region that the keyboard reaches. */
+export const Scroll: FC<{ label: string; children?: unknown }> = ({ label, children }) => (
+  <section class="scroll" tabindex={0} aria-label={label}>
+    {children as never}
+  </section>
+);

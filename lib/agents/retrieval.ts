@@ -8,19 +8,38 @@ import { answerReply, callReply, leaves, scriptedReply, searchReply } from "./ba
 import { requestText } from "./scripted.ts";
 import { readExchanges } from "./solver.ts";
 
-/** Values that a request seems to state: quoted text, then tokens with a digit, an @ or a capital inside the sentence. */
+/** Values that a request seems to state: quoted text, then tokens with a digit, an @ or a _, then capitalised words inside the sentence. */
 function statedValues(request: string): string[] {
   const quoted = [...request.matchAll(/["'“‘]([^"'”’]+)["'”’]/g)].map((m) => m[1]!);
   const tokens = request.split(/\s+/).map((t) => t.replace(/^[("'“‘]+|[)"'”’.,;:?!]+$/g, ""));
-  const marked = tokens.filter((t, i) => /[\d@_]/.test(t) || (i > 0 && /^\p{Lu}/u.test(t)));
-  return [...new Set([...quoted, ...marked])].filter((v) => v !== "");
+  const marked = tokens.filter((t) => /[\d@_]/.test(t));
+  const names = tokens.filter((t, i) => i > 0 && /^\p{Lu}/u.test(t));
+  return [...new Set([...quoted, ...marked, ...names])].filter((v) => v !== "");
 }
 
-/** The value that stands after a parameter's name in the request ("order id 17", "status: open"). */
+/** A name's words, lower case: "corporationId" → ["corporation", "id"]. */
+function wordsOf(name: string): string[] {
+  return name
+    .replace(/([a-z0-9])([A-Z])/g, "$1 $2")
+    .toLowerCase()
+    .split(/[^a-z0-9]+/)
+    .filter((w) => w !== "");
+}
+
+/** The value that stands after a parameter's name in the request ("order id 17", "corporation 658", "status: open"), quoted or one word. */
 function namedValue(request: string, key: string): string | null {
-  const words = key.replace(/([a-z])([A-Z])/g, "$1 $2").replaceAll(/[_-]+/g, " ");
-  const match = new RegExp(`${RegExp.escape(words)}\\W+(?:is|of|to|=|:)?\\s*["'“]?([^\\s"'”,;]+)`, "i").exec(request);
-  return match?.[1]?.replace(/[.?!)]+$/, "") ?? null;
+  const words = wordsOf(key);
+  const names = [words, /^s?id$/.test(words.at(-1) ?? "") ? words.slice(0, -1) : words].filter((w) => w.length > 0);
+  for (const name of names) {
+    const pattern = new RegExp(
+      `\\b${name.map(RegExp.escape).join("\\W+")}(?:\\W+(?:with|whose|the|id|is|of|to|named|called|number))*\\W+?(?:["'“]([^"'”]+)|(\\S+))`,
+      "i",
+    );
+    const match = pattern.exec(request);
+    const value = match?.[1] ?? match?.[2]?.replace(/[.,;:?!)]+$/, "");
+    if (value && (match?.[1] !== undefined || /[\d@_]/.test(value))) return value;
+  }
+  return null;
 }
 
 function asType(text: string, schema: JsonSchema): Json | undefined {
@@ -73,6 +92,20 @@ export function guessArguments(tool: Tool, request: string): JsonObject {
 /** Values that an answer gives at most. */
 const MOST = 12;
 
+/** Values whose name's last word the request speaks of, in singular or plural; where there are none, the first ones. */
+function askedFor(
+  found: [string, string | number | boolean][],
+  request: string,
+): [string, string | number | boolean][] {
+  const spoken = new Set(wordsOf(request).map((w) => w.replace(/s$/, "")));
+  const asked = found.filter(([name]) =>
+    wordsOf(name)
+      .slice(-1)
+      .some((w) => spoken.has(w.replace(/s$/, ""))),
+  );
+  return (asked.length > 0 ? asked : found).slice(0, MOST);
+}
+
 export function retrievalPolicy(): Policy {
   return {
     name: "retrieval",
@@ -85,7 +118,7 @@ export function retrievalPolicy(): Policy {
         const call = { name: tool.name, arguments: guessArguments(tool, text) };
         return scriptedReply(callReply(request, "Call the first tool.", call));
       }
-      const found = leaves(turns.at(-1)?.responses[0]?.result ?? null).slice(0, MOST);
+      const found = askedFor(leaves(turns.at(-1)?.responses[0]?.result ?? null), text);
       const answer = found.map(([name, value]) => `${name}: ${value}.`).join(" ");
       return scriptedReply(answerReply("Give what came back.", answer === "" ? "Nothing was found." : answer));
     },

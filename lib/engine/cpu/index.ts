@@ -39,8 +39,11 @@ const STORAGE: Record<DType, Storage> = {
 const CHUNK = 16384;
 /** Multiplications that an item should have at least, so that handing it over costs little. */
 const ITEM_WORK = 1 << 19;
-/** Up to so many rows a product streams the weights unpacked (kernels/gemm.ts dotItem): with BLAS, without. */
-const FEW_ROWS = { blas: 24, none: 24 };
+/**
+ * Up to so many rows a product streams the weights once (kernels/gemm.ts dotItem, at most its MOST_ROWS): without BLAS; beside one, which is
+ * faster from four rows on, for f32 weights, and for f16 and bf16 ones, which it would need widened first.
+ */
+const FEW_ROWS = { none: 64, blas: 3, blasHalf: 24 };
 /** Bytes of logits held at once by the fused projection, for small and for large vocabularies. */
 const LOGIT_BYTES = { small: 16 << 20, large: 64 << 20, from: 32768 };
 /** Bytes of f16 or bf16 weights widened at once. */
@@ -155,7 +158,7 @@ export class CpuEngine implements Engine {
   readonly info: EngineInfo;
   readonly #heap: Heap;
   readonly #threads: Threads;
-  readonly #fewRows: number;
+  readonly #blas: boolean;
   /** cos and sin of RoPE by "theta/D": [positions, D], the first half cos. */
   readonly #rope = new Map<string, { ptr: number; positions: number }>();
   #buffer: ArrayBufferLike;
@@ -164,7 +167,7 @@ export class CpuEngine implements Engine {
   constructor(heap: Heap, threads: Threads, blas: Blas | null, fused: boolean) {
     this.#heap = heap;
     this.#threads = threads;
-    this.#fewRows = blas ? FEW_ROWS.blas : FEW_ROWS.none;
+    this.#blas = blas !== null;
     this.#buffer = heap.memory.buffer;
     this.#ints = new Int32Array(this.#buffer);
     this.info = {
@@ -870,13 +873,15 @@ export class CpuEngine implements Engine {
     add: boolean,
   ): void {
     const storage = STORAGE[b.dtype];
-    if (transB && !transA && M <= this.#fewRows && out.ld === N) {
+    const halves = storage !== Storage.F32;
+    const few = !this.#blas ? FEW_ROWS.none : halves ? FEW_ROWS.blasHalf : FEW_ROWS.blas;
+    if (transB && !transA && M <= few && out.ld === N) {
       const per = Math.max(4, Math.ceil(Math.max(ITEM_WORK / 4 / (M * K), N / (4 * this.#threads.count)) / 4) * 4);
       this.#run(Kernel.Dot, ceilDiv(N, per), [M, N, K, a.ptr, b.ptr, out.ptr, per, storage, add ? 1 : 0]);
       return;
     }
     const ld = transB ? K : N;
-    if (storage === Storage.F32) {
+    if (!halves) {
       this.#gemm(transA, transB, M, N, K, a, { ptr: b.ptr, ld }, out, add);
       return;
     }

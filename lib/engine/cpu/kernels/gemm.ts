@@ -16,6 +16,8 @@ declare function sgemm(
 const KC: i32 = 256;
 const MC: i32 = 16;
 const NC: i32 = 256;
+/** The most rows of a product that streams its weights; CpuEngine asks for no more. */
+export const MOST_ROWS: i32 = 64;
 /** Below this many multiplications a call into BLAS costs more than it saves. */
 const SMALL: i32 = 2048;
 
@@ -168,65 +170,59 @@ export function gemmItem(item: i32): void {
   );
 }
 
+/** Four weights from term k of a row on, widened. */
 // @ts-ignore: AssemblyScript decorator
 @inline
-function weights(p: usize, k: i32, storage: i32): v128 {
-  if (storage == 0) return v128.load(p + (k << 2));
-  return storage == 1 ? widenBf16(p + (k << 1)) : widenF16(p + (k << 1));
+function weights(row: usize, k: i32, storage: i32): v128 {
+  if (storage == 0) return v128.load(row + (k << 2));
+  return storage == 1 ? widenBf16(row + (k << 1)) : widenF16(row + (k << 1));
+}
+// @ts-ignore: AssemblyScript decorator
+@inline
+function weight(row: usize, k: i32, storage: i32): f32 {
+  return storage == 0 ? load<f32>(row + (k << 2)) : widen1(row + (k << 1), storage);
 }
 
-/** out[i, j..j+4] = x[i]·w[j..j+4] for rows of length k; `storage` is a constant, so each call becomes its own loop. */
-// @ts-ignore: AssemblyScript decorator
-@inline
-function dotRows(storage: i32, x: usize, m: i32, lda: i32, w: usize, wStride: usize, columns: i32, k: i32, out: usize, ldc: i32, add: bool): void {
-  const w1 = w + (columns > 1 ? wStride : 0);
-  const w2 = w + (columns > 2 ? 2 * wStride : 0);
-  const w3 = w + (columns > 3 ? 3 * wStride : 0);
-  const whole = k & ~3;
-  for (let i = 0; i < m; i += 2) {
-    const x0 = x + ((i * lda) << 2);
-    const x1 = i + 1 < m ? x0 + (lda << 2) : x0;
-    let a0 = zero(), a1 = zero(), a2 = zero(), a3 = zero();
-    let b0 = zero(), b1 = zero(), b2 = zero(), b3 = zero();
-    for (let p = 0; p < whole; p += 4) {
-      const u = v128.load(x0 + (p << 2));
-      const v = v128.load(x1 + (p << 2));
-      let y = weights(w, p, storage);
-      a0 = madd(u, y, a0);
-      b0 = madd(v, y, b0);
-      y = weights(w1, p, storage);
-      a1 = madd(u, y, a1);
-      b1 = madd(v, y, b1);
-      y = weights(w2, p, storage);
-      a2 = madd(u, y, a2);
-      b2 = madd(v, y, b2);
-      y = weights(w3, p, storage);
-      a3 = madd(u, y, a3);
-      b3 = madd(v, y, b3);
+/** One row x against four rows of weights, straight from memory: for a product that only waits for the weights. */
+function dotRow(storage: i32, x: usize, w: usize, stride: usize, columns: i32, k: i32, out: usize, add: bool): void {
+  const w1 = w + (columns > 1 ? stride : 0);
+  const w2 = w + (columns > 2 ? 2 * stride : 0);
+  const w3 = w + (columns > 3 ? 3 * stride : 0);
+  let s0 = zero(), s1 = zero(), s2 = zero(), s3 = zero();
+  let p = 0;
+  for (; p + 4 <= k; p += 4) {
+    const u = v128.load(x + (p << 2));
+    s0 = madd(u, weights(w, p, storage), s0);
+    s1 = madd(u, weights(w1, p, storage), s1);
+    s2 = madd(u, weights(w2, p, storage), s2);
+    s3 = madd(u, weights(w3, p, storage), s3);
+  }
+  let s = sums4(s0, s1, s2, s3);
+  for (; p < k; p++) {
+    const y = f32x4(weight(w, p, storage), weight(w1, p, storage), weight(w2, p, storage), weight(w3, p, storage));
+    s = madd(f32x4.splat(load<f32>(x + (p << 2))), y, s);
+  }
+  put(out, columns, add ? f32x4.add(get(out, columns), s) : s);
+}
+
+/** A panel of four rows of weights, terms [k0, k0 + depth), widened. */
+function packWeights(to: usize, storage: i32, w: usize, stride: usize, columns: i32, k0: i32, depth: i32): void {
+  for (let j = 0; j < 4; j++) {
+    let p = to + (j << 4);
+    const row = w + <usize>min(j, columns - 1) * stride;
+    let k = k0;
+    for (; k + 4 <= k0 + depth; k += 4) {
+      v128.store(p, weights(row, k, storage));
+      p += 64;
     }
-    let a = sums4(a0, a1, a2, a3);
-    let b = sums4(b0, b1, b2, b3);
-    for (let p = whole; p < k; p++) {
-      const y = storage == 0
-        ? f32x4(load<f32>(w + (p << 2)), load<f32>(w1 + (p << 2)), load<f32>(w2 + (p << 2)), load<f32>(w3 + (p << 2)))
-        : f32x4(
-            widen1(w + (p << 1), storage), widen1(w1 + (p << 1), storage),
-            widen1(w2 + (p << 1), storage), widen1(w3 + (p << 1), storage),
-          );
-      a = madd(f32x4.splat(load<f32>(x0 + (p << 2))), y, a);
-      b = madd(f32x4.splat(load<f32>(x1 + (p << 2))), y, b);
-    }
-    const o = out + ((i * ldc) << 2);
-    put(o, columns, add ? f32x4.add(get(o, columns), a) : a);
-    if (i + 1 < m) {
-      const o1 = o + (ldc << 2);
-      put(o1, columns, add ? f32x4.add(get(o1, columns), b) : b);
+    for (let i = 0; k + i < k0 + depth || (i > 0 && i < 4); i++) {
+      store<f32>(p + (i << 2), k + i < k0 + depth ? weight(row, k + i, storage) : 0);
     }
   }
 }
 
 /**
- * out [M,N] = x [M,K] · w [N,K]ᵀ for few rows x: streams the weights once, unpacked, whatever their storage.
+ * out [M,N] = x [M,K] · w [N,K]ᵀ for few rows x (at most MOST_ROWS): passes over the weights once, whatever their storage.
  * Arguments: m, n, k, x, w, out, columns an item, storage, add.
  */
 export function dotItem(item: i32): void {
@@ -234,13 +230,23 @@ export function dotItem(item: i32): void {
   const x = argP(3), w = argP(4), out = argP(5);
   const per = argI(6), storage = argI(7), add = argI(8) != 0;
   const stride = <usize>k << (storage == 0 ? 2 : 1);
-  const end = min(n, (item + 1) * per);
-  for (let j = item * per; j < end; j += 4) {
-    const wj = w + <usize>j * stride;
-    const o = out + (j << 2);
-    const columns = min(4, end - j);
-    if (storage == 0) dotRows(0, x, m, k, wj, stride, columns, k, o, n, add);
-    else if (storage == 1) dotRows(1, x, m, k, wj, stride, columns, k, o, n, add);
-    else dotRows(2, x, m, k, wj, stride, columns, k, o, n, add);
+  const start = item * per, end = min(n, start + per);
+  if (m <= 3 || k == 0) {
+    for (let j = start; j < end; j += 4) {
+      for (let i = 0; i < m; i++) {
+        dotRow(storage, x + ((i * k) << 2), w + <usize>j * stride, stride, min(4, end - j), k, out + ((i * n + j) << 2), add);
+      }
+    }
+    return;
+  }
+  const panel = panels + MOST_ROWS * KC * 4;
+  for (let k0 = 0; k0 < k; k0 += KC) {
+    const nk = min(KC, k - k0);
+    packRows(panels, x + (k0 << 2), k, m, nk, 2);
+    for (let j = start; j < end; j += 4) {
+      const columns = min(4, end - j);
+      packWeights(panel, storage, w + <usize>j * stride, stride, columns, k0, nk);
+      tiles(m, columns, (nk + 3) & ~3, panel, out + (j << 2), n << 2, 1, k0 == 0 && !add);
+    }
   }
 }

@@ -67,7 +67,7 @@ const TEXT_RULES: [RegExp, FieldClass][] = [
   ],
   [/\be? ?mail( address)?$|\bemail\b(?!.*(id|type|status|template|subject|body|name|text|list))/, "email"],
   [/\b(phone|mobile|fax|telephone|cell|msisdn)( number| no)?$|^phone/, "phone"],
-  [/^(user ?name|login|nick ?name|screen name)$|\b(user name|username|login)$/, "username"],
+  [/^(user ?name|login|nick ?name|screen name)$|\b(user name|username|(?<!last )login)$/, "username"],
   [/^(given|first|fore) ?name$|\b(first|given) name$/, "first_name"],
   [/\b(last|family) name$|^surname$/, "last_name"],
   [

@@ -72,7 +72,10 @@ class Apis {
     this.#window = window;
     const { split, seed, count } = this.#spec;
     const rng = new Rng(key(seed, split, "pool", window));
-    const most = Math.min(POOL, 32 + Math.ceil(count / 3));
+    // Few APIs can fill a diamond: a set with many of them needs a larger pool.
+    const rare = (this.#spec.shapes ?? SHAPES).diamond ?? 0;
+    const share = rare / Object.values(this.#spec.shapes ?? SHAPES).reduce((a, b) => a + b, 0);
+    const most = Math.min(POOL, 32 + Math.ceil(count / 3) + Math.ceil(200 * share));
     const pool = new Set<string>();
     for (let i = 0; i < most * 40 && pool.size < most; i++) {
       const tool = this.#catalog.byId(rng.int(0, this.#catalog.size - 1));
@@ -183,7 +186,7 @@ function build(d: Draft, wish: Wish, apis: Apis): Piece[] {
       if (rng.chance(0.6)) return [motif.fanInByName(d, s)];
       return [motif.fanIn(d, s, rng.chance(0.5) ? s : other(), cross ? apis.draw(rng) : s)];
     case "diamond":
-      return [motif.diamond(d, s, cross ? apis.draw(rng) : s)];
+      return [motif.diamond(d, s, () => (cross || rng.chance(0.6) ? apis.draw(rng) : s))];
     case "mixed":
       return rng.chance(0.5)
         ? [chain(), one(other())]

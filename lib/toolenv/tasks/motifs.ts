@@ -483,6 +483,8 @@ function makeFrom(
   d: Draft,
   groups: readonly Carry[][],
   target: Surface,
+  /** Entities that are at hand already, for targets in the same API. */
+  known: Known = new Map(),
 ): { step: number; used: { c: Carry; label: string }[]; offer: Offer } {
   const sources = new Set(
     groups.flat().map((c) => `${d.steps[c.step]!.offer.tool.api} ${d.steps[c.step]!.offer.type}`),
@@ -498,8 +500,10 @@ function makeFrom(
           .filter((t) => !taken.has(t.param))
           .map((t) => ({ c, ...t })),
       );
-      // A start date is carried into a start date only.
-      const hit = options.find((o) => o.c.cls !== "date" || o.c.label === o.label);
+      // A start date is carried into a start date only, a telephone number into no fax.
+      const hit = options.find(
+        (o) => (o.c.cls !== "date" && !/fax/.test(o.c.label + o.label)) || o.c.label === o.label,
+      );
       if (!hit) break;
       taken.add(hit.param);
       used.push(hit);
@@ -508,7 +512,8 @@ function makeFrom(
     const carried = new Map(
       used.map((u) => [u.param, { step: u.c.step, pointer: u.c.pointer, value: u.c.value }] as const),
     );
-    const step = d.take(offer, { carried, optional: d.rng.int(0, 1) });
+    const here = groups.flat().some((c) => d.steps[c.step]!.offer.tool.api === offer.tool.api);
+    const step = d.take(offer, { carried, optional: d.rng.int(0, 1), ...(here ? { known } : {}) });
     return { step, used, offer };
   }
   return stop("nothing can be made from this");
@@ -558,11 +563,33 @@ export function fanIn(d: Draft, from: Surface, also: Surface, to: Surface): Piec
   return { text, brand: own };
 }
 
-/** Finds an entity by name, reads two things about it side by side, and creates something from both. */
-export function diamond(d: Draft, s: Surface, to: Surface): Piece {
+/** Two readings side by side that start from one found entity: its own page and what belongs to it, or what it points at. */
+function twoSides(d: Draft, s: Surface): { intro: string; known: Known; sides: [Carry[], Carry[]] } {
+  if (d.rng.chance(0.6)) {
+    const from = pick(
+      d,
+      d.rng.shuffle(s.gets).filter((g) => new Set(links(d.catalog, s, g).map((l) => l.role)).size > 1),
+    );
+    const a = d.take(from);
+    const E = subject(d, a);
+    const sides = d.rng.shuffle(links(d.catalog, s, from)).flatMap((link) => {
+      const value = at(d.steps[a]!.body, `${d.entityPointer(a)}/${link.field}`);
+      const index = value === undefined || value === null ? null : d.entityOf(link.to.tool, link.to.type, value);
+      return index === null ? [] : [{ link, index }];
+    });
+    const [x, y] = sides.filter((side, i) => sides.findIndex((z) => z.link.role === side.link.role) === i);
+    if (!x || !y) return stop("fewer than two links");
+    const read = ({ link, index }: typeof x): Carry[] => {
+      const known = context(d, a, from.type, d.steps[a]!.index ?? 0);
+      known.set(link.to.type, { index, step: a });
+      const step = d.take(link.to, { known });
+      return carries(d, step, d.entityPointer(step), `its ${humanise(link.role)}`);
+    };
+    return { intro: `look up ${E}.`, known: new Map(), sides: [read(x), read(y)] };
+  }
   const list = pick(
     d,
-    s.lists.filter((l) => s.gets.some((g) => g.type === l.type && sameOwners(g, l))),
+    s.lists.filter((l) => under(s.lists, l.type).length && s.gets.some((g) => g.type === l.type && sameOwners(g, l))),
   );
   const found = find(d, list);
   const known = context(d, found.step, list.type, found.index);
@@ -571,23 +598,47 @@ export function diamond(d: Draft, s: Surface, to: Surface): Piece {
     s.gets.filter((g) => g.type === list.type && sameOwners(g, list)),
   );
   const a = d.take(get, { known });
-  // The other side: something that belongs to it, or that its entry in the list points at.
-  const below = under(s.lists, list.type).filter((o) => sameOwners(o, list));
-  const child = pick(d, below);
+  const child = pick(
+    d,
+    under(s.lists, list.type).filter((o) => sameOwners(o, list)),
+  );
   const b = d.take(child, { known });
   const kids = at(d.steps[b]!.body, d.entityPointer(b));
   if (!Array.isArray(kids) || kids.length < 1) return stop("no children");
   const which = d.rng.chance(0.7) ? 0 : kids.length - 1;
   const C = `the ${which === 0 ? "first" : "last"} of its ${several(child.type)}`;
-  const m = makeFrom(
-    d,
-    [carries(d, a, d.entityPointer(a), found.E), carries(d, b, `${d.entityPointer(b)}/${which}`, C)],
-    to,
-  );
-  const [x, y] = m.used;
-  const own = brand(list.tool);
-  const text = `find ${found.E}. Create${inBrand(own, brand(m.offer.tool))} ${joined(one(m.offer.type), d.steps[m.step]!.owners)} whose ${x!.label} is its ${x!.c.label} and whose ${y!.label} is the ${y!.c.label} of ${C}${d.steps[m.step]!.stated.length ? `, with ${listed(d.steps[m.step]!.stated.map((v) => `${v.label} ${spoken(v.value)}`))}` : ""}.${newId(d, m.step)}`;
+  return {
+    intro: `find ${found.E}.`,
+    known,
+    sides: [carries(d, a, d.entityPointer(a), ""), carries(d, b, `${d.entityPointer(b)}/${which}`, C)],
+  };
+}
+
+/** Starts from one entity, reads two things about it side by side, and creates something from both. `draw` gives where. */
+export function diamond(d: Draft, s: Surface, draw: () => Surface): Piece {
+  const { intro, known, sides } = twoSides(d, s);
+  if (!sides[0].length || !sides[1].length) return stop("nothing to carry");
+  const own = brand(d.steps[0]!.offer.tool);
+  let m: ReturnType<typeof makeFrom> | null = null;
+  for (let tries = 0; tries < 12 && !m; tries++) m = attemptMake(d, sides, draw(), known);
+  if (!m) return stop("nothing can be made from this");
+  const made = d.steps[m.step]!;
+  const forIt = m.offer.op.scope.some((r) => made.sources[r.param]?.from === "step") ? "for it" : "";
+  const whose = m.used.map((u) => `whose ${u.label} is ${u.c.E ? `the ${u.c.label} of ${u.c.E}` : `its ${u.c.label}`}`);
+  const more = made.stated.length ? `, with ${listed(made.stated.map((v) => `${v.label} ${spoken(v.value)}`))}` : "";
+  const text = `${intro} Create${inBrand(own, brand(m.offer.tool))} ${joined(one(m.offer.type), forIt, made.owners)} ${whose.join(" and ")}${more}.${newId(d, m.step)}`;
   return { text, brand: own };
+}
+
+/** Tries to create from both sides in one API; null where it offers nothing for them. */
+function attemptMake(
+  d: Draft,
+  sides: readonly Carry[][],
+  to: Surface,
+  known: Known,
+): ReturnType<typeof makeFrom> | null {
+  const fits = to.creates.some((o) => sides.every((side) => side.some((c) => takers(o, c.cls, c.value).length > 0)));
+  return fits ? makeFrom(d, sides, to, known) : null;
 }
 
 /** Finds an entity by name, then lists what belongs to it. */

@@ -310,7 +310,8 @@ export class Context {
     });
     void this.device.popErrorScope().then(
       (error) => {
-        if (error) this.fail(new EngineError(`Kernel ${key} does not build: ${error.message}`));
+        // The cause, in place of what followed from it and may have been reported before.
+        if (error) this.#failure = new EngineError(`Kernel ${key} does not build: ${error.message}`);
       },
       () => {}, // The device is gone; `lost` says so.
     );

@@ -9,6 +9,7 @@
 import { dlopen } from "bun:ffi";
 import { existsSync, mkdirSync } from "node:fs";
 import { join, resolve } from "node:path";
+import { z } from "zod";
 import { type EngineInfo, NoEngineError } from "../types.ts";
 
 /** Where scripts/vulkan.sh puts the drivers, where Dawn's log and the tuner's measurements go. */
@@ -188,6 +189,8 @@ export interface Device {
   adapter: AdapterEntry;
   /** Lanes of a subgroup, smallest and largest; 0 where the adapter has no subgroups. */
   subgroup: { min: number; max: number };
+  /** Sizes of f16 subgroup matrices with f32 sums, where the adapter has them. */
+  matrix: { m: number; n: number; k: number } | null;
 }
 
 /**
@@ -241,6 +244,7 @@ export async function openDevice(
     subgroup: features.includes("subgroups")
       ? { min: info.subgroupMinSize, max: info.subgroupMaxSize }
       : { min: 0, max: 0 },
+    matrix: features.includes(subgroupMatrix) ? matrixSize(info) : null,
     info: {
       kind: "webgpu",
       description: `${entry.name}${info.description && !info.description.includes(entry.name) ? `, ${info.description}` : ""}`,
@@ -248,5 +252,56 @@ export async function openDevice(
       features,
       limits,
     },
+  };
+}
+
+/** The f16 × f16 → f32 configuration that a tile of 32×32 is made of, from Dawn's list (an experimental property of the adapter's info). */
+function matrixSize(info: GPUAdapterInfo): Device["matrix"] {
+  if (!("subgroupMatrixConfigs" in info)) return null;
+  const configs = z
+    .array(
+      z.object({
+        componentType: z.string(),
+        resultComponentType: z.string(),
+        M: z.number(),
+        N: z.number(),
+        K: z.number(),
+      }),
+    )
+    .safeParse(info.subgroupMatrixConfigs);
+  const found = configs.data?.find(
+    (c) =>
+      c.componentType === "f16" &&
+      c.resultComponentType === "f32" &&
+      32 % c.M === 0 &&
+      32 % c.N === 0 &&
+      16 % c.K === 0,
+  );
+  return found ? { m: found.M, n: found.N, k: found.K } : null;
+}
+
+/**
+ * A device of Dawn's null backend, which checks and builds everything and computes nothing: for tests of kernel variants that no adapter at hand
+ * can run. It poses as a GPU with subgroups of 32 and subgroup matrices of 16×16×16.
+ */
+export async function openNullDevice(): Promise<Device> {
+  const gpu = await create("system", ["backend=null", "enable-dawn-features=allow_unsafe_apis"]);
+  const adapter = await gpu.requestAdapter();
+  if (!adapter) throw new NoEngineError("Dawn has no null backend");
+  const features = [...wantedFeatures, subgroupMatrix];
+  const device = await adapter.requestDevice({
+    requiredFeatures: features as GPUFeatureName[],
+  });
+  const known: Record<string, number> = {};
+  for (const key in device.limits) {
+    const value = device.limits[key as keyof GPUSupportedLimits];
+    if (typeof value === "number") known[key] = value;
+  }
+  return {
+    gpu: device,
+    adapter: { name: "null", backend: "null", hardware: true, environment: "system" },
+    subgroup: { min: 32, max: 32 },
+    matrix: { m: 16, n: 16, k: 16 },
+    info: { kind: "webgpu", description: "Dawn's null backend", hardware: true, features, limits: known },
   };
 }

@@ -4,6 +4,7 @@
  *     //! use NAME, …     puts kernels/NAME.wgsl before it (reduce: the workgroup's sums; rope; masks)
  *     //! typed NAME, …   the storage type of that input is chosen at run time: TYPE_NAME, load_NAME(i), and load_NAME4(i) for
  *                         four elements from a multiple of 4
+ *     //! matrix          needs subgroup matrices
  *     //! inplace         each invocation reads only the elements that it writes, so an input may be the output itself
  *
  * var<PER_LANE> is memory of each lane's own, indexed by mine(i, lane) and SPREAD times as long as what a lane holds: private on GPUs, which keep
@@ -33,6 +34,7 @@ import log_probs_step from "./kernels/log_probs_step.wgsl" with { type: "text" }
 import masks from "./kernels/masks.wgsl" with { type: "text" };
 import matmul_dot from "./kernels/matmul_dot.wgsl" with { type: "text" };
 import matmul_lanes from "./kernels/matmul_lanes.wgsl" with { type: "text" };
+import matmul_matrix from "./kernels/matmul_matrix.wgsl" with { type: "text" };
 import matmul_naive from "./kernels/matmul_naive.wgsl" with { type: "text" };
 import matmul_tile from "./kernels/matmul_tile.wgsl" with { type: "text" };
 import narrow from "./kernels/narrow.wgsl" with { type: "text" };
@@ -77,6 +79,7 @@ const sources = {
   log_probs_step,
   matmul_dot,
   matmul_lanes,
+  matmul_matrix,
   matmul_naive,
   matmul_tile,
   narrow,
@@ -116,6 +119,7 @@ export interface Layout {
   /** Size of the uniform struct, rounded to 16. */
   paramBytes: number;
   inplace: boolean;
+  matrix: boolean;
   uses: string[];
   typed: string[];
 }
@@ -143,6 +147,7 @@ function layout(name: KernelName): Layout {
     params,
     paramBytes: Math.max(16, Math.ceil(params.length / 4) * 16),
     inplace: /^\/\/! inplace$/m.test(source),
+    matrix: /^\/\/! matrix$/m.test(source),
     uses: list(source, "use"),
     typed: list(source, "typed"),
   };
@@ -201,7 +206,7 @@ function kernel(
   shifts: Record<string, number>,
   device: Device,
 ): { code: string; bindings: Binding[] } {
-  const { bindings, uses, typed } = layout(name);
+  const { bindings, uses, typed, matrix } = layout(name);
   let body: string = sources[name];
   const kept: Binding[] = [];
   for (const b of bindings) {
@@ -268,7 +273,11 @@ function kernel(
     head += prelude;
   }
   // Every lane of the workgroup takes part wherever a sum is called; the compiler cannot see it.
-  const enables = subgroups ? "enable subgroups;\ndiagnostic(off, subgroup_uniformity);\n" : "";
+  let enables = subgroups ? "enable subgroups;\ndiagnostic(off, subgroup_uniformity);\n" : "";
+  if (matrix) {
+    enables = "enable f16;\nenable subgroups;\nenable chromium_experimental_subgroup_matrix;\n";
+    enables += "diagnostic(off, chromium.subgroup_matrix_uniformity);\n";
+  }
   return { code: enables + head + body, bindings: kept };
 }
 

@@ -3,11 +3,12 @@ import { EngineError, type MatmulOptions } from "../types.ts";
 import { grid, type Kit, rowWindows, windowOf, withScratch } from "./kit.ts";
 import { dims, expect, type GpuTensor, isHalf } from "./tensor.ts";
 
-/** One way to compute a product. All but `dot` add up k in order, in f32, so that they give the same bits. */
+/** One way to compute a product. All but `dot` and `matrix` add up k in order, in f32, so that they give the same bits. */
 export type Variant =
   | { kernel: "naive" }
   | { kernel: "lanes"; rows: number; cols: number }
   | { kernel: "dot"; rows: number }
+  | { kernel: "matrix" }
   | { kernel: "tile"; bm: number; bn: number; bk: number; tm: number; tn: number };
 
 export interface Shape {
@@ -46,7 +47,14 @@ export function variants(kit: Kit, s: Shape): Variant[] {
     ];
     return few ? [dot, ...lanes] : lanes;
   }
-  const tiles = [tile(64, 64, 16, 4, 4), tile(128, 128, 8, 8, 8), tile(128, 64, 16, 8, 4), tile(32, 32, 16, 2, 2)];
+  const tiles: Variant[] = [
+    tile(64, 64, 16, 4, 4),
+    tile(128, 128, 8, 8, 8),
+    tile(128, 64, 16, 8, 4),
+    tile(32, 32, 16, 4, 4),
+  ];
+  // Never the default: the tuner takes it where it is measured to be right and fastest.
+  if (kit.matrix && s.m > 8) tiles.push({ kernel: "matrix" });
   return few ? [dot, ...tiles] : tiles;
 }
 
@@ -145,6 +153,27 @@ export function runVariant(
         tensors,
         params,
         groups: [x, y, Math.ceil(s.m / v.rows)],
+      });
+      return;
+    }
+    case "matrix": {
+      if (!kit.matrix) throw new EngineError("matmul: this adapter has no subgroup matrices");
+      const { m: mm, n: mn, k: mk, subgroup } = kit.matrix;
+      context.run({
+        kernel: "matmul_matrix",
+        constants: {
+          ...constants,
+          MM: mm,
+          MN: mn,
+          MK: mk,
+          BK: 16,
+          SUBGROUP: subgroup,
+          PARTS_B: b.dtype === "f16" ? 1 : 2,
+        },
+        types,
+        tensors,
+        params,
+        groups: [Math.ceil(s.n / 64), Math.ceil(s.m / 64)],
       });
       return;
     }

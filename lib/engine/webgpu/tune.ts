@@ -20,6 +20,7 @@ const variantSchema = z.discriminatedUnion("kernel", [
   z.object({ kernel: z.literal("naive") }),
   z.object({ kernel: z.literal("lanes"), rows: size, cols: size }),
   z.object({ kernel: z.literal("dot"), rows: size }),
+  z.object({ kernel: z.literal("matrix") }),
   z.object({ kernel: z.literal("tile"), bm: size, bn: size, bk: size, tm: size, tn: size }),
 ]);
 const fileSchema = z.object({ adapter: z.string(), kernels: z.string(), choices: z.record(z.string(), variantSchema) });
@@ -95,6 +96,17 @@ async function measure(engine: WebGpuEngine, s: Shape, rounds: number): Promise<
       const got = await engine.download(result);
       const bound = 1e-5 * Math.sqrt(s.k) + 1e-6;
       const wrong = want.findIndex((w, i) => !(Math.abs(got[i]! - w) <= bound));
+      if (wrong >= 0 && variant.kernel === "matrix") {
+        // Experimental in Dawn, and drivers differ: not used where it is not right.
+        console.warn(
+          `${engine.info.description}: subgroup matrices give ${got[wrong]} for ${want[wrong]}; not used for ${shapeClass(s)}`,
+        );
+        times.splice(
+          times.findIndex((t) => t.variant === variant),
+          1,
+        );
+        break;
+      }
       if (wrong >= 0) {
         throw new EngineError(
           `${engine.info.description} computes matmul ${shapeClass(s)} wrongly with ${JSON.stringify(variant)}: element ${wrong} is ${got[wrong]}, not ${want[wrong]}`,

@@ -10,7 +10,7 @@ struct P { d: u32, t: u32, heads: u32, kv_heads: u32, scale: f32, page_size: u32
 @group(0) @binding(6) var<storage, read> visible: array<i32>;
 @group(0) @binding(7) var<storage, read_write> out: array<f32>;
 
-const CHUNK = 64u;
+const CHUNK = max(64u, WG);
 var<workgroup> query: array<vec4f, D / 4u>;
 var<workgroup> weights: array<f32, CHUNK>;
 var<workgroup> rows: array<u32, CHUNK>; // where the chunk's keys start

@@ -78,12 +78,10 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(num_workgroups) nwg: vec3u, 
       if (wg_sum(count, lane) >= k) { cut = tried; }
     }
   }
-  var kept = all;
-  if (cut > 0u) { kept = mass_above(row, cut, high, scale, lane); }
 
   // The largest cut above which the mass reaches topP of what top-k left; the largest logit always stays.
   if (top_p[row] < 1.0) {
-    let goal = top_p[row] * kept;
+    let goal = top_p[row] * mass_above(row, cut, high, scale, lane);
     let most = order(high);
     var nucleus = 0u;
     for (var bit = 0x80000000u; bit > 0u; bit >>= 1u) {

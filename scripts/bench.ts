@@ -1,0 +1,180 @@
+/** `bun run bench engine|toolenv`: speed on this machine, side by side with what else is installed, as ratios with their spread. */
+import { writeAtomic } from "../lib/config/atomic.ts";
+import { benchAttention, benchBandwidth, benchMatmul, type Rates } from "../lib/engine/bench.ts";
+import { type BenchRow, cpuRunner, interleave, torchRunner } from "../lib/engine/cpu/bench.ts";
+import { openEngine } from "../lib/engine/open.ts";
+import type { DeviceRequest } from "../lib/engine/types.ts";
+import { WebGpuEngine } from "../lib/engine/webgpu/engine.ts";
+import { loadTokenizer, qwen3TokenizerDir } from "../lib/model/tokenizer.ts";
+import { renderTool } from "../lib/paraact/render.ts";
+import { environment } from "../lib/runs/environment.ts";
+import { ensureCatalog } from "../lib/runs/pipeline.ts";
+import { type Table, textTable } from "../lib/runs/table.ts";
+import { benchToolenv } from "../lib/toolenv/bench.ts";
+import { type Args, main, UsageError } from "./cli.ts";
+
+const figures = (x: [number, number, number], digits = 0): string =>
+  `${x[0].toFixed(digits)} [${x[1].toFixed(digits)}, ${x[2].toFixed(digits)}]`;
+
+function rateTable(title: string, rows: (Rates & { of?: string })[]): Table {
+  return {
+    title,
+    columns: ["work", "variant", "median", "least", "most", "unit"],
+    rows: rows.map((r) => [r.of ?? title, r.name, r.median.toFixed(2), r.least.toFixed(2), r.most.toFixed(2), r.unit]),
+    notes: [],
+  };
+}
+
+function trainTable(rows: BenchRow[], ours: string): Table {
+  return {
+    title: `tokens a second, ${ours}`,
+    columns: ["work", "ours", "peer", "peer's", "ours ÷ peer"],
+    rows: rows.map((r) => [
+      r.work,
+      figures(r.ours),
+      r.peerName,
+      r.peer ? figures(r.peer) : "not installed",
+      r.ratio ? figures(r.ratio, 2) : "–",
+    ]),
+    notes: ["median [least, most] of runs that took turns; only the ratios carry over to other machines"],
+  };
+}
+
+/** Whole training, forward and decoding steps of the CPU engine beside PyTorch. */
+async function cpuRows(args: Args): Promise<{ rows: BenchRow[]; description: string }> {
+  const runs = args.number("runs", { min: 1 })!;
+  const only = args.texts("only");
+  const wanted = (work: string) => only.length === 0 || only.some((o) => work.includes(o));
+  const ours = await cpuRunner(args.on("no-blas") ? { blas: "none" } : {});
+  const torch = await torchRunner();
+  if (!torch)
+    args.progress.log("PyTorch is not installed (Debian: apt-get install python3-torch): no peer to compare with");
+  const rows: BenchRow[] = [];
+  const measure = async (
+    work: string,
+    one: Parameters<typeof interleave>[2],
+    peer: Parameters<typeof interleave>[3],
+  ) => {
+    if (!wanted(work)) return;
+    args.progress.log(`${work} …`);
+    rows.push(await interleave(work, "PyTorch", one, peer, runs));
+  };
+  await measure("train S", () => ours.train("S", 1), torch && (() => torch.train("S", 1)));
+  await measure("forward S", () => ours.forward("S", 2), torch && (() => torch.forward("S", 2)));
+  await measure("decode S, batch 16", () => ours.decode("S", 16, 64), torch && (() => torch.decode("S", 16, 64)));
+  await measure("decode S, batch 1", () => ours.decode("S", 1, 64), torch && (() => torch.decode("S", 1, 64)));
+  await measure("train M", () => ours.train("M", 1), torch && (() => torch.train("M", 1)));
+  await ours.close();
+  await torch?.close();
+  return { rows, description: ours.description };
+}
+
+async function engineBench(args: Args): Promise<unknown> {
+  const device = args.text("device") as DeviceRequest;
+  const engine = await openEngine(device);
+  const { info } = engine;
+  const tables: Table[] = [];
+  const rounds = args.number("runs", { min: 1 })!;
+  const sizes = [
+    { m: 512, n: 512, k: 512 },
+    { m: 512, n: 768, k: 256, transB: true },
+    { m: 256, n: 768, k: 512, transA: true },
+  ];
+  args.progress.log(`matrix products on ${info.description} …`);
+  const matmul = await benchMatmul(engine, sizes, rounds);
+  tables.push(
+    rateTable(
+      "matmul",
+      matmul.flatMap((b) =>
+        b.rates.map((r) => ({ ...r, of: `${b.m}×${b.n}×${b.k}${b.transA ? " Aᵀ" : ""}${b.transB ? " Bᵀ" : ""}` })),
+      ),
+    ),
+  );
+  args.progress.log("attention and bandwidth …");
+  const attention = await benchAttention(engine, undefined, rounds);
+  const bandwidth = await benchBandwidth(engine, undefined, rounds);
+  tables.push(rateTable("attention, 512 tokens", attention), rateTable("memory", bandwidth));
+  let kernels: unknown = null;
+  if (args.on("profile")) {
+    if (!(engine instanceof WebGpuEngine))
+      throw new UsageError(`--profile needs a WebGPU device (such as --device software); ${device} is ${info.kind}.`);
+    kernels = await engine.profile(async () => {
+      await benchMatmul(engine, sizes, 1);
+      await benchAttention(engine, undefined, 1);
+    });
+  }
+  await engine.dispose();
+  const cpu = info.kind === "cpu" ? await cpuRows(args) : null;
+  if (cpu) tables.push(trainTable(cpu.rows, cpu.description));
+  if (!args.json) {
+    console.log(tables.map(textTable).join("\n\n"));
+    if (kernels) console.log(JSON.stringify(kernels, null, 1));
+  }
+  return {
+    engine: info,
+    matmul,
+    attention,
+    bandwidth,
+    rows: cpu?.rows ?? null,
+    kernels,
+    environment: environment(info),
+  };
+}
+
+async function toolenvBench(args: Args): Promise<unknown> {
+  const catalog = await ensureCatalog(args.progress);
+  const tokenizer = loadTokenizer(qwen3TokenizerDir());
+  args.progress.log("calls, tasks, searches …");
+  const result = benchToolenv({
+    catalog,
+    retriever: catalog.bm25(),
+    render: (tool) => renderTool(tool, "json"),
+    count: (text) => tokenizer.encode(text).length,
+    now: () => performance.now(),
+    cpu: () => process.cpuUsage().user / 1000,
+  });
+  catalog.close();
+  if (!args.json) {
+    const rows = [
+      ["tools", String(result.tools)],
+      [
+        "calls a second",
+        `${Math.round(result.callsPerSecond)} (${Math.round(result.callsPerCpuSecond)} per second of processor time)`,
+      ],
+      [
+        "first call of a tool",
+        `median ${result.firstCallMs.median.toFixed(2)} ms, p99 ${result.firstCallMs.p99.toFixed(1)} ms`,
+      ],
+      ["tasks a second", result.tasksPerSecond.toFixed(1)],
+      ["search", `median ${result.searchMs.median.toFixed(2)} ms, p99 ${result.searchMs.p99.toFixed(2)} ms`],
+      ["tokens of a tool's schema (Qwen3)", `median ${result.schemaTokens.median}, p95 ${result.schemaTokens.p95}`],
+    ];
+    console.log(textTable({ title: "toolenv", columns: ["what", "figure"], rows, notes: [] }));
+  }
+  return { ...result, environment: environment(null) };
+}
+
+await main(
+  {
+    name: "bench",
+    summary: "measures speed on this machine, beside what else is installed",
+    usage: ["bun run bench engine [--device cpu]", "bun run bench toolenv"],
+    flags: {
+      device: { type: "string", default: "auto", help: "engine: auto, cpu, gpu, software" },
+      runs: { type: "string", default: "5", help: "runs of each subject, which take turns" },
+      only: { type: "string", multiple: true, help: 'engine: only work whose name holds this, such as "train S"' },
+      "no-blas": { type: "boolean", help: "engine, cpu: our own matrix products instead of the system's BLAS" },
+      profile: { type: "boolean", help: "engine, WebGPU: time per kernel" },
+      out: { type: "string", help: "also write the JSON there, such as results/bench/name.json" },
+    },
+  },
+  async (args) => {
+    const [what] = args.positionals;
+    const result = what === "engine" ? await engineBench(args) : what === "toolenv" ? await toolenvBench(args) : null;
+    if (result === null)
+      throw new UsageError(`bench takes engine or toolenv${what ? `, not "${what}"` : ""}. See: bun run bench --help`);
+    const out = args.text("out");
+    if (out) writeAtomic(out, `${JSON.stringify(result, null, 1)}\n`);
+    return { json: result };
+  },
+);

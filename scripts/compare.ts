@@ -1,5 +1,5 @@
 /** `bun run compare A B …`: runs side by side, with 95 % intervals, paired differences and Holm's correction. */
-import { arms, compareTables } from "../lib/runs/compare.ts";
+import { arms, compareTables, groupTables, newestRuns } from "../lib/runs/compare.ts";
 import { RunIndex, type RunRecord } from "../lib/runs/index-store.ts";
 import { resultsRoot } from "../lib/runs/stages.ts";
 import { csvTable, latexTable, markdownTable, type Table, terminalRoom, textTable } from "../lib/runs/table.ts";
@@ -12,14 +12,23 @@ const FORMATS: Record<string, (t: Table) => string> = {
   latex: latexTable,
 };
 
-/** Runs by name: an experiment (all its runs), <experiment>/<run>, or the start of either that fits one. */
-function select(index: RunIndex, names: string[]): RunRecord[] {
+/**
+ * Runs by name: an experiment (the newest run of each cell and seed), <experiment>/<run>, or the start of either that fits one. `older` are
+ * runs of the same cell and seed with other settings, which are left out.
+ */
+function select(index: RunIndex, names: string[]): { runs: RunRecord[]; older: RunRecord[] } {
   const all = index.runs();
-  const chosen = new Map<string, RunRecord>();
+  const named = new Map<string, RunRecord>();
+  const grouped: RunRecord[] = [];
   for (const name of names) {
     const clean = name.replace(/^results\//, "").replace(/\/$/, "");
-    let fits = all.filter((r) => r.id === clean || r.experiment === clean);
-    if (fits.length === 0) fits = all.filter((r) => r.id.startsWith(clean));
+    const exact = all.find((r) => r.id === clean);
+    if (exact) {
+      named.set(exact.id, exact);
+      continue;
+    }
+    const whole = all.filter((r) => r.experiment === clean);
+    const fits = whole.length > 0 ? whole : all.filter((r) => r.id.startsWith(clean));
     if (fits.length === 0) {
       throw new UsageError(
         `no run fits "${name}". Runs: ${
@@ -30,9 +39,10 @@ function select(index: RunIndex, names: string[]): RunRecord[] {
         }`,
       );
     }
-    for (const r of fits) chosen.set(r.id, r);
+    grouped.push(...fits.filter((r) => r.status === "done"));
   }
-  return [...chosen.values()];
+  const { runs, older } = newestRuns(grouped.filter((r) => !named.has(r.id)));
+  return { runs: [...named.values(), ...runs], older };
 }
 
 await main(
@@ -43,6 +53,8 @@ await main(
     flags: {
       format: { type: "string", default: "text", help: "text, markdown, csv or latex" },
       group: { type: "string", help: "only tasks of this group, such as a shape" },
+      label: { type: "string", help: 'only this label, such as scripted or "after SFT"' },
+      groups: { type: "boolean", help: "one table an arm, by group of tasks" },
     },
   },
   async (args) => {
@@ -71,11 +83,20 @@ await main(
       return { json: { runs } };
     }
     const group = args.text("group");
-    const runs = select(index, args.positionals).map((record) => ({
+    const label = args.text("label");
+    const chosen = select(index, args.positionals);
+    const older = new Set(chosen.older.map((r) => r.id));
+    if (older.size > 0)
+      args.progress.log(
+        `${older.size} older runs of the same cells and seeds with other settings are left out; name them to compare them: ${[...older].slice(0, 5).join(", ")}${older.size > 5 ? " …" : ""}`,
+      );
+    const runs = chosen.runs.map((record) => ({
       record,
-      outcomes: index.outcomes(record.id).filter((o) => group === undefined || o.group === group),
+      outcomes: index
+        .outcomes(record.id)
+        .filter((o) => (group === undefined || o.group === group) && (label === undefined || o.label === label)),
     }));
-    const tables = compareTables(arms(runs));
+    const tables = (args.on("groups") ? groupTables : compareTables)(arms(runs));
     if (tables.length === 0)
       throw new UsageError(`these runs have no evaluations${group ? ` in group "${group}"` : ""} to compare.`);
     if (!args.json) console.log(tables.map(format).join("\n\n"));

@@ -8,7 +8,7 @@ import type { ChatEndpoint } from "../agents/openai/client.ts";
 import { bm25 } from "../catalog/bm25.ts";
 import { memoryCatalog } from "../catalog/memory.ts";
 import { type ToolbenchTools, toolbenchTools } from "../catalog/toolbench.ts";
-import type { Catalog, Json, Retriever, Tool } from "../catalog/types.ts";
+import type { Catalog, Json, Tool } from "../catalog/types.ts";
 import { canonicalJson, contentHash } from "../config/hash.ts";
 import type { Trajectory } from "../paraact/types.ts";
 import type { Backend, GoldCall, Task } from "../toolenv/types.ts";
@@ -133,7 +133,7 @@ export type BackendOf = (catalog: Catalog, originalOf: ToolbenchTools["originalO
 export function toolBench(
   groups: { group: string; queries: Query[] }[],
   backendOf: BackendOf,
-  options: { sample: boolean; judge?: ChatEndpoint; retrieverOf?: (tools: readonly Tool[]) => Retriever },
+  options: { sample: boolean; judge?: ChatEndpoint },
 ): Benchmark {
   const lists = groups.flatMap((g) => g.queries.flatMap((q) => q.api_list));
   const { tools, nameOf, originalOf } = toolbenchTools(lists);
@@ -162,7 +162,7 @@ export function toolBench(
     sample: options.sample,
     backend: backend.name,
     catalog,
-    retriever: options.retrieverOf?.(tools) ?? bm25(tools),
+    retriever: bm25(tools),
     tasks,
     notes: [
       judge

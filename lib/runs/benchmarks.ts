@@ -11,6 +11,8 @@ import { toolEnvBenchmark } from "../bench/toolenv.ts";
 import type { Benchmark, BenchmarkName } from "../bench/types.ts";
 import { virtualBackend } from "../bench/virtual.ts";
 import { faultRates, TaskWorlds } from "../bench/worlds.ts";
+import { retrieverOf as namedRetriever, type RetrieverName, toolList } from "../catalog/retrievers.ts";
+import { defaultCatalogPath } from "../catalog/store.ts";
 import type { JsonObject } from "../catalog/types.ts";
 import { ConfigError } from "../config/load.ts";
 import type { Experiment } from "../config/schema.ts";
@@ -20,9 +22,10 @@ import type { Backend } from "../toolenv/types.ts";
 import { World } from "../toolenv/world.ts";
 import { judgeEndpoint } from "./endpoints.ts";
 import type { Shared } from "./pipeline.ts";
-import { retrieverOf, toolsRetriever } from "./retriever.ts";
+import { retrieverOf } from "./retriever.ts";
 import { readTasks, type TasksResult } from "./stage-tasks.ts";
 import type { StageRecord } from "./stages.ts";
+import type { Progress } from "./types.ts";
 
 type BenchmarkSettings = NonNullable<NonNullable<Experiment["stages"]["evaluate"]>["benchmarks"][BenchmarkName]>;
 export type ResponsesSettings = NonNullable<BenchmarkSettings["responses"]>;
@@ -79,6 +82,16 @@ export function responsesBackend(settings: ResponsesSettings | undefined): Backe
   };
 }
 
+/** The benchmark with the named retriever over its own tools. */
+async function searchedBy(benchmark: Benchmark, name: RetrieverName, progress: Progress): Promise<Benchmark> {
+  if (name === "bm25") return benchmark;
+  const { catalog } = benchmark;
+  const tools = Array.from({ length: catalog.size }, (_, id) => catalog.byId(id));
+  const from = toolList(tools, dirname(defaultCatalogPath()));
+  const retriever = await namedRetriever(name, from, (done, of) => progress.update(done, of, "tools embedded"));
+  return { ...benchmark, retriever };
+}
+
 /** Opens a benchmark. The two public ones fall back to the project's samples where their files are missing. */
 export async function openBenchmark(
   name: BenchmarkName,
@@ -105,19 +118,19 @@ export async function openBenchmark(
         ? [{ group: "samples", queries: toolbenchSchema.parse(toolbenchSamples) }]
         : readToolbench(folder);
       const judge = judgeEndpoint(experiment);
-      const search = await toolsRetriever(retriever, shared.progress);
-      return toolBench(groups, responsesBackend(settings?.responses), {
+      const opened = toolBench(groups, responsesBackend(settings?.responses), {
         sample,
         ...(judge ? { judge } : {}),
-        retrieverOf: search,
       });
+      return searchedBy(opened, retriever, shared.progress);
     }
     case "apibank": {
       const file = BENCHMARK_FILES.find((f) => f.benchmark === "apibank")!;
-      return apiBank(sample ? apiBankSamples : readBenchmarkFile(file, folder), {
+      const opened = apiBank(sample ? apiBankSamples : readBenchmarkFile(file, folder), {
         sample,
         source: sample ? "samples" : file.path,
       });
+      return searchedBy(opened, retriever, shared.progress);
     }
   }
 }

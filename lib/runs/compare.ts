@@ -14,12 +14,39 @@ export interface Arm {
   outcomes: TaskOutcome[];
 }
 
+/** Checkpoints in the order in which they are made, then the policies that need no training. */
+const LABELS = [
+  "before",
+  "before, unconstrained",
+  "after SFT",
+  "after SFT, unconstrained",
+  "after RL",
+  "after RL, unconstrained",
+];
+const rank = (label: string): number => (LABELS.indexOf(label) + LABELS.length + 1) % (LABELS.length + 1);
+
+/**
+ * The newest run of each experiment, cell and seed, in the order in which they were made: runs of the same cell with other settings can't stand in
+ * one arm. `older` are those left out.
+ */
+export function newestRuns(runs: readonly RunRecord[]): { runs: RunRecord[]; older: RunRecord[] } {
+  const byCell = new Map<string, RunRecord>();
+  const older: RunRecord[] = [];
+  for (const run of [...runs].sort((a, b) => (a.created < b.created ? -1 : a.created > b.created ? 1 : 0))) {
+    const key = JSON.stringify([run.experiment, run.cell, run.seed]);
+    const before = byCell.get(key);
+    if (before) older.push(before);
+    byCell.set(key, run);
+  }
+  return { runs: [...byCell.values()], older };
+}
+
 /** Groups outcomes into arms by (experiment, cell, label, benchmark). Runs that differ only in the seed are one arm. */
 export function arms(runs: { record: RunRecord; outcomes: TaskOutcome[] }[]): Arm[] {
   const single = new Set(runs.map((r) => r.record.experiment)).size === 1;
   const byKey = new Map<string, Arm>();
   for (const { record, outcomes } of runs) {
-    for (const o of outcomes) {
+    for (const o of [...outcomes].sort((a, b) => rank(a.label) - rank(b.label))) {
       const name = [single ? "" : record.experiment, record.cell, o.label].filter(Boolean).join(" · ");
       const key = `${o.benchmark}\n${name}`;
       let arm = byKey.get(key);

@@ -61,8 +61,9 @@ export class RunIndex {
     const path = join(root, "index.sqlite");
     const fresh = !existsSync(path);
     this.#db = new Database(path, { create: true });
-    this.#db.run("PRAGMA journal_mode = WAL");
+    // Before the journal mode: changing that needs the file alone, which another process may have just made.
     this.#db.run("PRAGMA busy_timeout = 10000");
+    this.#db.run("PRAGMA journal_mode = WAL");
     this.#db.run("PRAGMA foreign_keys = ON");
     this.#db.run(SCHEMA);
     this.trajectories = new TrajectoryIndex(this.#db, root);

@@ -8,7 +8,7 @@ export interface Table {
   notes: string[];
 }
 
-const numeric = /^[−+<]?\d|^–$|^n\/a/;
+const numeric = /^[−+<-]?\d|^–$|^n\/a/;
 
 /** The columns in blocks that fit into `room`; each block begins with the first column, and holds one other at least. */
 function blocks(widths: readonly number[], room: number): number[][] {

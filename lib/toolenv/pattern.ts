@@ -49,7 +49,7 @@ class Parser {
     this.#at += m[0].length;
     if (this.#text[this.#at] === "?" || this.#text[this.#at] === "+") this.#at++;
     const min = m[0] === "*" || m[0] === "?" ? 0 : m[0] === "+" ? 1 : Number(m[1]);
-    const max = m[0] === "?" ? 1 : m[1] !== undefined && !m[2] ? min : m[3] ? Number(m[3]) : Math.max(min, 8);
+    const max = m[0] === "?" ? 1 : m[1] !== undefined && !m[2] ? min : m[3] ? Number(m[3]) : Number.POSITIVE_INFINITY;
     return { kind: "repeat", node, min, max };
   }
   #atom(): Node | null {
@@ -150,19 +150,23 @@ function parsePattern(pattern: string): { node: Node; test: RegExp } | null {
   return entry;
 }
 
-function draw(node: Node, rng: Rng, want: number): string {
+/** How long repetitions are drawn: as they come, as long as wanted, or as short as allowed. */
+type Length = "any" | "full" | "least";
+
+function draw(node: Node, rng: Rng, want: number, length: Length): string {
   switch (node.kind) {
     case "chars":
       return node.chars[rng.int(0, node.chars.length - 1)] ?? "";
     case "sequence":
-      return node.nodes.map((n) => draw(n, rng, want)).join("");
+      return node.nodes.map((n) => draw(n, rng, want, length)).join("");
     case "choice":
-      return draw(rng.pick(node.nodes), rng, want);
+      return draw(rng.pick(node.nodes), rng, want, length);
     case "repeat": {
       const high = Math.min(node.max, Math.max(node.min, want));
-      const n = rng.int(Math.min(Math.max(node.min, Math.min(3, high)), high), high);
+      const low = Math.min(Math.max(node.min, Math.min(3, high)), high);
+      const n = length === "least" ? node.min : length === "full" ? high : rng.int(low, high);
       let out = "";
-      for (let i = 0; i < n; i++) out += draw(node.node, rng, want);
+      for (let i = 0; i < n; i++) out += draw(node.node, rng, want, length);
       return out;
     }
   }
@@ -175,8 +179,9 @@ function draw(node: Node, rng: Rng, want: number): string {
 export function samplePattern(pattern: string, rng: Rng, min = 0, max = Number.POSITIVE_INFINITY): string | null {
   const entry = parsePattern(pattern);
   if (!entry) return null;
+  const want = Math.min(Math.max(min, 8), max, 64);
   for (let tries = 0; tries < 12; tries++) {
-    const text = draw(entry.node, rng, Math.min(Math.max(min, 8), 40));
+    const text = draw(entry.node, rng, want, tries < 6 ? "any" : tries < 9 ? "full" : "least");
     if (text.length >= min && text.length <= max && entry.test.test(text)) return text;
   }
   return null;

@@ -277,6 +277,15 @@ function textValue(cls: FieldClass, name: string, s: JsonSchema, type: string, p
     const shaped = reshape(example, rng);
     if (ok(shaped)) return shaped;
   }
+  if (s.format === "uuid" || s.format === "guid" || /\{8\}.*\{4\}.*\{12\}/.test(s.pattern ?? "")) {
+    const id = uuid(rng);
+    for (const v of [id, id.toUpperCase()]) if (ok(v)) return v;
+  }
+  if (cls === "datetime" && (s.minLength !== undefined || s.maxLength !== undefined || s.pattern)) {
+    // The lengths of a moment: seconds, milliseconds, with an offset.
+    const iso = String(moment(name, { ...s, type: "string" }, p, false)).slice(0, 19);
+    for (const tail of ["Z", ".000Z", "+00:00", ".000+00:00", ".000000Z", ""]) if (ok(iso + tail)) return iso + tail;
+  }
   const meant =
     cls === "date" || cls === "datetime"
       ? String(moment(name, { ...s, type: "string" }, p, cls === "date"))
@@ -324,7 +333,11 @@ export function identifier(name: string, s: JsonSchema, type: string, style: num
         `arn:aws:${splitWords(type)[0] ?? "s3"}:us-east-1:${draw(rng, "123456789", 12)}:${splitWords(type).join("-") || "item"}/${draw(rng, BASE36, 8)}`,
     );
   if (s.pattern) candidates.push(() => samplePattern(s.pattern ?? "", rng, s.minLength, s.maxLength));
-  if (s.format === "uuid" || s.format === "guid" || /uuid|guid/i.test(about)) candidates.unshift(() => uuid(rng));
+  if (s.format === "uuid" || s.format === "guid" || /uuid|guid/i.test(about))
+    candidates.unshift(
+      () => uuid(rng),
+      () => uuid(rng).toUpperCase(),
+    );
   if (example) candidates.push(() => reshape(example, rng));
   const initials = (
     splitWords(type)

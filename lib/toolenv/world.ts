@@ -2,14 +2,14 @@
  * A world answers calls from the tools' own interfaces: deterministic given (catalogue, seed), stateful within a session,
  * and consistent between calls. See `resources.ts` for what it knows of an API, `population.ts` for what exists in it.
  */
-import type { Catalog, Json, JsonObject, Tool } from "../catalog/types.ts";
+import type { Catalog, Json, JsonObject, JsonSchema, Tool } from "../catalog/types.ts";
 import { drawFault, drawLatency, type FaultRates, faultBody, TIMEOUT_MS } from "./faults.ts";
 import { fieldClass } from "./fields.ts";
 import { canonical, hashText, key } from "./hash.ts";
 import { Persona } from "./persona.ts";
 import { CREATED, Population } from "./population.ts";
 import { coerce, compileEntity, ENTITY, ENVELOPE, type Fill, fill, hasContent, LISTED, type Plan } from "./render.ts";
-import { type ApiModel, analyse, type KeyRef, locate, type Op } from "./resources.ts";
+import { type ApiModel, analyse, type KeyRef, type Op } from "./resources.ts";
 import { Checks, clean, typeOf } from "./schema.ts";
 import type { Backend, CallResult, FaultKind, Session, ToolCall, Write } from "./types.ts";
 import { normal, splitWords } from "./words.ts";
@@ -162,10 +162,13 @@ function makePlans(tool: Tool, op: Op, model: ApiModel): Plans {
   const words = op.type ?? splitWords(tool.operation).join(" ");
   const limits = op.many ? LISTED : ENTITY;
   const schema = tool.response ? clean(tool.response) : null;
-  const located = tool.response ? locate(tool.response, op.type) : null;
+  // Where the analysis found the entity: its type may have been settled after that.
+  let found: JsonSchema | undefined = schema ?? undefined;
+  for (const name of op.at ?? []) found = found?.properties?.[name];
+  if (op.many) found = found?.items;
   const of = op.kind === "compute" ? null : op.type;
-  if (schema && located && op.at) {
-    const entity = compileEntity(located.entity, of, model, limits, words);
+  if (schema && found && op.at) {
+    const entity = compileEntity(found, of, model, limits, words);
     if (op.at.length === 0) return { entity, envelope: { plan: entity, at: [], many: op.many } };
     return {
       entity,

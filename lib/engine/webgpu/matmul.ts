@@ -42,8 +42,8 @@ export function variants(kit: Kit, s: Shape): Variant[] {
   if (kit.software) {
     const lanes: Variant[] = [
       { kernel: "lanes", rows: 8, cols: 4 },
+      { kernel: "lanes", rows: 12, cols: 4 },
       { kernel: "lanes", rows: 4, cols: 4 },
-      { kernel: "lanes", rows: 8, cols: 2 },
     ];
     return few ? [dot, ...lanes] : lanes;
   }

@@ -1,6 +1,8 @@
 /** `bun run compare A B …`: runs side by side, with 95 % intervals, paired differences and Holm's correction. */
+import { relative } from "node:path";
 import { arms, compareTables, groupTables, newestRuns } from "../lib/runs/compare.ts";
 import { RunIndex, type RunRecord } from "../lib/runs/index-store.ts";
+import { publish } from "../lib/runs/publish.ts";
 import { resultsRoot } from "../lib/runs/stages.ts";
 import { csvTable, latexTable, markdownTable, type Table, terminalRoom, textTable } from "../lib/runs/table.ts";
 import { main, UsageError } from "./cli.ts";
@@ -55,6 +57,7 @@ await main(
       group: { type: "string", help: "only tasks of this group, such as a shape" },
       label: { type: "string", help: 'only this label, such as scripted or "after SFT"' },
       groups: { type: "boolean", help: "one table an arm, by group of tasks" },
+      publish: { type: "string", help: "write the tables to results/published/<value>/, with how they were made" },
     },
   },
   async (args) => {
@@ -99,6 +102,13 @@ await main(
     const tables = (args.on("groups") ? groupTables : compareTables)(arms(runs));
     if (tables.length === 0)
       throw new UsageError(`these runs have no evaluations${group ? ` in group "${group}"` : ""} to compare.`);
+    const published = args.text("publish");
+    if (published !== undefined) {
+      if (!/^[a-z0-9][a-z0-9_-]*$/.test(published))
+        throw new UsageError(`--publish takes a folder's name in lower case, such as paradigms, not "${published}".`);
+      const folder = publish(published, chosen.runs, tables, ["bun run compare", ...process.argv.slice(2)].join(" "));
+      args.progress.log(`written to ${relative(".", folder)}`);
+    }
     if (!args.json) console.log(tables.map(format).join("\n\n"));
     return { json: { runs: runs.map((r) => r.record.id), tables } };
   },

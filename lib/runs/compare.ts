@@ -143,6 +143,8 @@ const MEASURES = ["turns", "calls", "tokens", "phases", "width", "makespan s", "
 
 const HALF_WIDTHS = "± is 1.96 standard errors over tasks (normal approximation); [ ] is the bootstrap's 95 %";
 
+const RUNS_NOTE = "pass@k, pass^k: one, or all, of k runs of a task succeed; runs are trials and seeds alike";
+
 function scoreNamesOf(all: readonly Arm[]): string[] {
   return [...new Set(all.flatMap((a) => a.outcomes.flatMap((o) => Object.keys(o.scores))))].sort();
 }
@@ -199,7 +201,7 @@ export function groupTables(all: Arm[], notes: Record<string, string[]> = {}): T
           ...measures(part.outcomes, scoreNames),
         ];
       }),
-      notes: [HALF_WIDTHS, ...errorNote(arm), ...(notes[arm.benchmark] ?? [])],
+      notes: [HALF_WIDTHS, ...(withPass ? [RUNS_NOTE] : []), ...errorNote(arm), ...(notes[arm.benchmark] ?? [])],
     };
   });
 }
@@ -269,6 +271,7 @@ export function compareTables(all: Arm[], notes: Record<string, string[]> = {}):
       rows,
       notes: [
         HALF_WIDTHS,
+        ...(withPass ? [RUNS_NOTE] : []),
         ...(here.length > 1 ? ["* the paired difference excludes zero and holds after Holm's correction"] : []),
         ...(notes[benchmark] ?? []),
       ],

@@ -1,6 +1,6 @@
 import { existsSync, readFileSync } from "node:fs";
 import { arch, cpus, platform, release, totalmem } from "node:os";
-import { join, resolve } from "node:path";
+import { basename, join, resolve } from "node:path";
 import type { EngineInfo } from "../engine/types.ts";
 
 /** The project's folder, wherever the command was started. */
@@ -22,7 +22,14 @@ export function commit(): string | null {
   }
 }
 
-/** Versions, machine, adapter, commit: what a run was made with. */
+/** The command that this process is, as the user typed it; keys are in no argument. */
+function command(): string {
+  const [, script = "", ...args] = process.argv;
+  const quoted = args.map((a) => (/^[\w@%+=:,./-]+$/.test(a) ? a : `'${a.replaceAll("'", "'\\''")}'`));
+  return ["bun run", basename(script, ".ts"), ...quoted].join(" ");
+}
+
+/** Versions, machine, adapter, commit, command: what a run was made with. */
 export function environment(engine: EngineInfo | null): Record<string, unknown> {
   const packages = JSON.parse(readFileSync(join(projectRoot, "package.json"), "utf8")) as {
     version: string;
@@ -31,6 +38,7 @@ export function environment(engine: EngineInfo | null): Record<string, unknown> 
   return {
     paraagent: packages.version,
     commit: commit(),
+    command: command(),
     bun: Bun.version,
     dependencies: packages.dependencies,
     machine: {

@@ -1,5 +1,6 @@
 /** What an experiment will take before any of it is spent: sizes, tokens, memory, time. Time comes from a short measurement on this machine. */
 import { existsSync, readFileSync } from "node:fs";
+import { totalmem } from "node:os";
 import { join } from "node:path";
 import type { Loaded } from "../config/load.ts";
 import type { Experiment } from "../config/schema.ts";
@@ -104,6 +105,30 @@ async function measure(engine: Engine): Promise<number> {
   return (6 * countParameters(config) * T) / (median / 1000);
 }
 
+/** Dense bf16 operations a second of one H200 by its data sheet, and the share of them that training is taken to reach. */
+const H200 = { flops: 989e12, share: 0.3, count: 8 };
+/** A plan that takes longer than this is not for one machine. */
+const LONG_SECONDS = 48 * 3600;
+
+/** What the largest stage needs, where this machine has less, and what a plan that is too long for it would take on the paper's machines. */
+function needs(stages: readonly PlannedStage[], flops: number): string[] {
+  const largest = stages.reduce((a, b) => (b.bytes > a.bytes ? b : a), stages[0]!);
+  const seconds = stages.reduce((s, x) => s + x.seconds, 0);
+  const notes: string[] = [];
+  if (largest.bytes > totalmem()) {
+    notes.push(
+      `NEEDS ${bytesText(largest.bytes)} of memory for ${largest.stage}, and this machine has ${bytesText(totalmem())}: it does not run here. Smaller: model.* , stages.*.microTokens`,
+    );
+  }
+  if (seconds > LONG_SECONDS) {
+    const there = (seconds * flops) / (H200.count * H200.flops * H200.share);
+    notes.push(
+      `NEEDS ${(seconds * flops).toExponential(1)} operations: about ${duration(there * 1000)} on ${H200.count} × H200 at ${100 * H200.share} % of their bf16 peak (${H200.flops / 1e12} TFLOP/s each). Training on several GPUs is left to an engine made for it: bun run export writes its data`,
+    );
+  }
+  return notes;
+}
+
 /** Plans every run of an experiment. Stages that runs share are counted once. */
 export async function planExperiment(all: Loaded[], progress: Progress): Promise<Plan> {
   const first = all[0]!.experiment;
@@ -188,6 +213,7 @@ export async function planExperiment(all: Loaded[], progress: Progress): Promise
       );
     }
   }
+  notes.push(...needs(stages, flops));
   return {
     stages,
     parameters: countParameters(plannedConfig(first)),

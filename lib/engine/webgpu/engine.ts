@@ -459,7 +459,7 @@ function halfBits(dtype: DType, value: number): number {
 }
 
 /**
- * Opens an adapter through Dawn, with the choices that `bun run bench engine --tune` measured for it unless `tuned` is false.
+ * Opens an adapter through Dawn, with the choices that tune.ts measured and kept for it unless `tuned` is false.
  * Throws NoEngineError where there is no adapter as asked for.
  */
 export async function openWebGpuEngine(

@@ -2,7 +2,7 @@
 
 import { resultsRoot } from "../lib/runs/stages.ts";
 import { webApp } from "../lib/web/app.tsx";
-import { loadPlotting } from "../lib/web/chart.ts";
+import { warmUp } from "../lib/web/chart.ts";
 import { main, UsageError } from "./cli.ts";
 
 await main(
@@ -30,7 +30,7 @@ await main(
     if (args.json) process.stdout.write(`${JSON.stringify({ url: server.url.href, results: root })}\n`);
     else console.log(`${server.url.href}  (results in ${root}; Ctrl-C ends it)`);
     // The charts' libraries load while the user opens the browser.
-    await loadPlotting();
+    await warmUp();
     await new Promise<void>((resolve) => {
       process.once("SIGINT", resolve);
       process.once("SIGTERM", resolve);

@@ -48,6 +48,15 @@ export function webApp(root: string, options: WebOptions = {}): Hono {
   const app = new Hono();
   let view: CatalogView | null = null;
   const catalog = () => (view ??= new CatalogView(options.catalog));
+  const hasTool = (name: string): boolean => {
+    try {
+      return catalog().catalog.get(name) !== null;
+    } catch (error) {
+      // No catalogue: names stay names.
+      if (error instanceof CatalogMissingError || error instanceof CatalogFormatError) return false;
+      throw error;
+    }
+  };
   const tables = new Recent<Table[]>(100);
 
   app.use(onlyHosts(options.hosts ?? []), strictPolicy);
@@ -317,6 +326,7 @@ export function webApp(root: string, options: WebOptions = {}): Hono {
           nextFailure: beside("next", true),
         }}
         same={index.trajectories.sameTask(row, 40)}
+        has={hasTool}
       />,
     );
   });
@@ -328,7 +338,7 @@ export function webApp(root: string, options: WebOptions = {}): Hono {
     const open = c.req.query("open") === "yes";
     const params = new URLSearchParams({ a: c.req.query("a") ?? "", b: c.req.query("b") ?? "" });
     if (!open) params.set("open", "yes");
-    return c.html(<PairPage sides={[side("a"), side("b")]} open={open} toggle={`/pair?${params}`} />);
+    return c.html(<PairPage sides={[side("a"), side("b")]} open={open} toggle={`/pair?${params}`} has={hasTool} />);
   });
 
   app.get("/catalog", (c) => {

@@ -44,7 +44,7 @@ export interface Flow {
 
 export class CatalogView {
   readonly catalog: StoredCatalog;
-  readonly #index: Bm25Index;
+  #loaded: Bm25Index | null = null;
   /** Providers and categories by tool id, as numbers of the lists. */
   readonly #provider: Uint32Array;
   readonly #category: Uint32Array;
@@ -55,8 +55,7 @@ export class CatalogView {
   /** Throws CatalogMissingError or CatalogFormatError. */
   constructor(path?: string) {
     this.catalog = openCatalog(path);
-    const { hash, size } = this.catalog;
-    this.#index = Bm25Index.load(indexPath(this.catalog.path), hash, size, () => this.catalog.searchTexts());
+    const { size } = this.catalog;
     this.#provider = new Uint32Array(size);
     this.#category = new Uint32Array(size);
     const db = new Database(this.catalog.path, { readonly: true });
@@ -76,6 +75,13 @@ export class CatalogView {
       this.#category[id] = number(numbers[1], this.#categories, category);
     }
     db.close();
+  }
+
+  /** The search index, loaded when it is first needed. */
+  get #index(): Bm25Index {
+    const { hash, size, path } = this.catalog;
+    this.#loaded ??= Bm25Index.load(indexPath(path), hash, size, () => this.catalog.searchTexts());
+    return this.#loaded;
   }
 
   search(q: CatalogQuery): CatalogAnswer {

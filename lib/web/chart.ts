@@ -4,7 +4,7 @@
  */
 import type { Markish, PlotOptions } from "@observablehq/plot";
 import { Recent } from "./cache.ts";
-import { shownMarks } from "./text.tsx";
+import { shownMarks } from "./marks.ts";
 
 export interface Point {
   x: number;
@@ -34,11 +34,11 @@ export function loadPlotting(): Promise<Plotting> {
 const ENTITIES: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
 const escaped = (text: string): string => shownMarks(text).replace(/[&<>"]/g, (c) => ENTITIES[c]!);
 
-const drawn = new Recent<string>(2000);
+const drawn = new Recent<string>(1000);
 
 async function draw(key: unknown, label: string, options: (plot: Plotting["Plot"]) => PlotOptions): Promise<string> {
   const { Plot, document } = await loadPlotting();
-  return drawn.get(String(Bun.hash(JSON.stringify([label, key]))), () => {
+  return drawn.get(JSON.stringify([label, key]), () => {
     const svg = Plot.plot({ document, ...options(Plot) });
     svg.querySelector("style")?.remove();
     for (const node of [svg, ...svg.querySelectorAll("*")])
@@ -111,6 +111,7 @@ export async function lineChart(o: {
       width: o.width ?? 340,
       height: o.height ?? 170,
       marginLeft: 48,
+      marginBottom: 36,
       marginRight: 12,
       x: { label: "step", ticks: 5, tickFormat: short },
       y: { label: null, ticks: 5, tickFormat: short },
@@ -137,7 +138,8 @@ export async function intervalChart(o: {
     }));
     return {
       width: 680,
-      height: 46 + 22 * rows.length,
+      height: 56 + 22 * rows.length,
+      marginBottom: 36,
       marginLeft: 24,
       x: { label: "success %", domain: [0, 100] },
       y: { label: null, domain: rows.map((r) => r.row) },
@@ -162,7 +164,8 @@ export async function barChart(o: {
     `${o.title}: ${o.bars.map((b) => `${b.name} ${short(b.value)} ${o.unit}`).join(", ")}`,
     (Plot) => ({
       width: 680,
-      height: 46 + 22 * o.bars.length,
+      height: 56 + 22 * o.bars.length,
+      marginBottom: 36,
       marginLeft: 110,
       x: { label: o.unit },
       y: { label: null, domain: o.bars.map((_, i) => i), tickFormat: (i: number) => o.bars[i]?.name ?? "" },
@@ -175,4 +178,10 @@ export async function barChart(o: {
       ],
     }),
   );
+}
+
+/** Loads the libraries and draws once, so that the first page need not wait for either. */
+export async function warmUp(): Promise<void> {
+  const points = Array.from({ length: 50 }, (_, x) => ({ x, y: x % 7 }));
+  await lineChart({ title: "warm-up", smooth: 0.5, series: [{ name: "warm-up", points }] });
 }

@@ -104,6 +104,7 @@ export const ComparePage: FC<CompareProps> = (p) => {
               ))}
             </p>
           )}
+          {tables.length > 0 ? <h2>Results</h2> : null}
           {tables.map((table, i) => (
             <>
               <HtmlTable table={table} />

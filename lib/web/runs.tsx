@@ -2,7 +2,8 @@ import type { FC } from "hono/jsx";
 import type { RunRecord } from "../runs/index-store.ts";
 import { duration } from "../runs/progress.ts";
 import { Layout } from "./layout.tsx";
-import { Plain, Scroll, shownMarks } from "./text.tsx";
+import { shownMarks } from "./marks.ts";
+import { Plain, Scroll } from "./text.tsx";
 
 export const STATUSES = ["running", "done", "failed", "stopped"] as const;
 const SORTS = {

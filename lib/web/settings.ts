@@ -34,14 +34,20 @@ export function differences(here: unknown, there: unknown): Difference[] {
     .map((key) => ({ key, here: a.get(key) ?? null, there: b.get(key) ?? null }));
 }
 
+const found = new Map<string, { file: string; mtime: number }>();
+
 /** Experiment files of the project by the name that they give themselves. */
 function fileOf(name: string, folder: string): string | null {
   if (!existsSync(folder)) return null;
+  const before = found.get(name);
+  if (before && (statSync(before.file, { throwIfNoEntry: false })?.mtimeMs ?? 0) === before.mtime) return before.file;
   for (const path of new Bun.Glob("**/*.yaml").scanSync({ cwd: folder })) {
     const file = join(folder, path);
     try {
       const parsed: unknown = parse(readFileSync(file, "utf8"));
-      if (isPlain(parsed) && parsed.name === name) return file;
+      if (!isPlain(parsed) || parsed.name !== name) continue;
+      found.set(name, { file, mtime: statSync(file).mtimeMs });
+      return file;
     } catch {
       // Not YAML: it is not what this run was made from.
     }

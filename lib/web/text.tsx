@@ -1,18 +1,5 @@
 import type { FC } from "hono/jsx";
-
-/** Controls and marks that would hide or turn text around: shown as their code points instead. Tab and line breaks stay. */
-const HIDDEN =
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
-  /([\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb])/;
-
-const code = (c: string): string => `U+${c.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
-
-/** A text with its hidden marks written out, for places that take no elements. */
-export const shownMarks = (text: string): string =>
-  text
-    .split(HIDDEN)
-    .map((part, i) => (i % 2 === 1 ? `[${code(part)}]` : part))
-    .join("");
+import { code, HIDDEN } from "./marks.ts";
 
 /** Text from tools and models as it is, with nothing hidden in it. Escaped by hono/jsx; its direction does not leak into what is around it. */
 export const Plain: FC<{ text: string }> = ({ text }) => (
@@ -31,11 +18,12 @@ export const Short: FC<{ text: string; most?: number }> = ({ text, most = 140 })
 
 /** A text with its line breaks, in a scrolling region that the keyboard reaches. */
 export const Pre: FC<{ label: string; text: string }> = ({ label, text }) => (
-  <section class="pre" tabindex={0} aria-label={label}>
+  // biome-ignore lint/a11y/useSemanticElements: a fieldset would be a form's, and a section a landmark for each text
+  <div class="pre" role="group" tabindex={0} aria-label={label}>
     <pre>
       <Plain text={text} />
     </pre>
-  </section>
+  </div>
 );
 
 const FOLD_FROM = 700;
@@ -65,7 +53,8 @@ export const Block: FC<{ label: string; text: string; open?: boolean }> = ({ lab
 
 /** A scrolling region that the keyboard reaches. */
 export const Scroll: FC<{ label: string; children?: unknown }> = ({ label, children }) => (
-  <section class="scroll" tabindex={0} aria-label={label}>
+  // biome-ignore lint/a11y/useSemanticElements: a fieldset would be a form's, and a section a landmark for each table
+  <div class="scroll" role="group" tabindex={0} aria-label={label}>
     {children as never}
-  </section>
+  </div>
 );

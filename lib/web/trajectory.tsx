@@ -3,6 +3,7 @@ import type { Trajectory, Turn } from "../paraact/types.ts";
 import type { ChannelRewards, RewardTerm } from "../rewards/types.ts";
 import type { StoredTrajectory } from "../runs/run.ts";
 import type { TrajectoryFilter, TrajectoryRow } from "../runs/trajectory-index.ts";
+import { toolPath } from "./catalog.tsx";
 import { Layout } from "./layout.tsx";
 import { Plans } from "./plan.tsx";
 import { Block, Plain, Scroll } from "./text.tsx";
@@ -59,7 +60,25 @@ const Verdicts: FC<{ trajectory: Trajectory }> = ({ trajectory }) => {
 
 const ms = (x: number): string => `${Math.round(x).toLocaleString("en")} ms`;
 
-const OneTurn: FC<{ turn: Turn; i: number; open: boolean; prefix: string }> = ({ turn, i, open, prefix }) => (
+/** Whether the catalogue at hand has a tool of that name: benchmarks bring tools of their own. */
+export type HasTool = (name: string) => boolean;
+
+const ToolLink: FC<{ name: string; query?: string; has: HasTool }> = ({ name, query = "", has }) =>
+  has(name) ? (
+    <a href={toolPath(name, query)}>
+      <Plain text={name} />
+    </a>
+  ) : (
+    <Plain text={name} />
+  );
+
+const OneTurn: FC<{ turn: Turn; i: number; open: boolean; prefix: string; has: HasTool }> = ({
+  turn,
+  i,
+  open,
+  prefix,
+  has,
+}) => (
   <li id={`${prefix}turn-${i + 1}`} class={`turn ${turn.kind}`}>
     <h3>
       {i + 1}. {turn.kind}{" "}
@@ -93,9 +112,7 @@ const OneTurn: FC<{ turn: Turn; i: number; open: boolean; prefix: string }> = ({
               s.retrieved.map((name, at) => (
                 <>
                   {at > 0 ? ", " : ""}
-                  <a href={`/catalog/tools/${encodeURIComponent(name)}?q=${encodeURIComponent(s.query.slice(0, 500))}`}>
-                    {name}
-                  </a>
+                  <ToolLink name={name} query={s.query.slice(0, 500)} has={has} />
                 </>
               ))
             )}
@@ -108,13 +125,7 @@ const OneTurn: FC<{ turn: Turn; i: number; open: boolean; prefix: string }> = ({
         {turn.calls.map((c) => (
           <section class={`call ${c.outcome}`} aria-label={c.call?.name ?? "unreadable call"}>
             <p>
-              {c.call ? (
-                <a href={`/catalog/tools/${encodeURIComponent(c.call.name)}`}>
-                  <Plain text={c.call.name} />
-                </a>
-              ) : (
-                "a block that holds no call"
-              )}{" "}
+              {c.call ? <ToolLink name={c.call.name} has={has} /> : "a block that holds no call"}{" "}
               <span class={c.outcome === "ok" ? "status done" : "status failed"}>{c.outcome}</span> {c.status} ·{" "}
               {ms(c.latencyMs)}
               {c.fault ? ` · fault ${c.fault}` : ""} · {c.occurrence ?? "outside the plan"}
@@ -132,14 +143,15 @@ const OneTurn: FC<{ turn: Turn; i: number; open: boolean; prefix: string }> = ({
   </li>
 );
 
-export const Turns: FC<{ trajectory: Trajectory; open: boolean; prefix?: string }> = ({
+export const Turns: FC<{ trajectory: Trajectory; open: boolean; prefix?: string; has: HasTool }> = ({
   trajectory,
   open,
   prefix = "",
+  has,
 }) => (
   <ol class="turns">
     {trajectory.turns.map((turn, i) => (
-      <OneTurn turn={turn} i={i} open={open} prefix={prefix} />
+      <OneTurn turn={turn} i={i} open={open} prefix={prefix} has={has} />
     ))}
   </ol>
 );
@@ -163,6 +175,7 @@ export interface TrajectoryProps {
   open: boolean;
   beside: Record<"previous" | "next" | "previousFailure" | "nextFailure", TrajectoryRow | null>;
   same: TrajectoryRow[];
+  has: HasTool;
 }
 
 const KEYS = [
@@ -173,7 +186,7 @@ const KEYS = [
 ] as const;
 
 /** One trajectory: time line, plan, rewards, and the whole text. */
-export const TrajectoryPage: FC<TrajectoryProps> = ({ row, stored, filter, open, beside, same }) => {
+export const TrajectoryPage: FC<TrajectoryProps> = ({ row, stored, filter, open, beside, same, has }) => {
   const { trajectory: t, rewards } = stored;
   const query = (more: Record<string, string> = {}) => filterQuery(filter, more);
   return (
@@ -239,7 +252,7 @@ export const TrajectoryPage: FC<TrajectoryProps> = ({ row, stored, filter, open,
       ) : null}
       <h2>Turns</h2>
       {t.opening ? <Block label="Searched before the first turn" text={t.opening.observation} open={open} /> : null}
-      <Turns trajectory={t} open={open} />
+      <Turns trajectory={t} open={open} has={has} />
       <Block label="System prompt" text={t.system} />
     </Layout>
   );
@@ -250,7 +263,8 @@ export const PairPage: FC<{
   sides: { row: TrajectoryRow; stored: StoredTrajectory }[];
   open: boolean;
   toggle: string;
-}> = ({ sides, open, toggle }) => {
+  has: HasTool;
+}> = ({ sides, open, toggle, has }) => {
   const untilMs = Math.max(...sides.map((s) => s.stored.trajectory.makespanMs));
   return (
     <Layout title="Side by side" here="/trajectories">
@@ -280,7 +294,7 @@ export const PairPage: FC<{
               <Block label="Answer" text={stored.trajectory.answer} open={true} />
             )}
             <Rewards rewards={stored.rewards} />
-            <Turns trajectory={stored.trajectory} open={open} prefix={`s${i}-`} />
+            <Turns trajectory={stored.trajectory} open={open} prefix={`s${i}-`} has={has} />
           </section>
         ))}
       </div>

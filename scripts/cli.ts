@@ -145,12 +145,13 @@ export async function main(verb: Verb, run: (args: Args) => Promise<{ json: unkn
     const kind = error instanceof Error ? error.name : "Error";
     const message = explain(error);
     process.stderr.write(`error: ${message}\n`);
-    if (kind === "Error" || kind === "TypeError" || kind === "RangeError") {
-      // Not one of our own error classes: a fault of ours, so the stack helps whoever reports it.
+    const unexplained = error instanceof Error && message === error.message;
+    if (unexplained && (kind === "Error" || kind === "TypeError" || kind === "RangeError")) {
+      // Neither one of our own error classes nor one explained above: a fault of ours, so the stack helps whoever reports it.
       process.stderr.write(`${error instanceof Error ? (error.stack ?? "") : ""}\n`);
     }
     if (json) process.stdout.write(`${JSON.stringify({ error: message, kind })}\n`);
-    process.exit(kind === "UsageError" ? 2 : 1);
+    process.exit(kind === "UsageError" || kind === "ConfigError" ? 2 : 1);
   }
 }
 
@@ -161,7 +162,7 @@ export function explain(error: unknown): string {
   const path = (error as NodeJS.ErrnoException).path;
   const where = path ? ` at ${path}` : "";
   if (code === "ENOSPC" || /disk is full|No space left|SQLITE_FULL/i.test(error.message)) {
-    return `the disk is full${where}. What was finished is kept; free some space (or set PARAAGENT_RESULTS / PARAAGENT_DATA_DIR to another disk) and run the same command again: it goes on from there. (${error.message})`;
+    return `the disk is full${where}. What was finished is kept; free some space (or name a folder on another disk: PARAAGENT_RESULTS for results, PARAAGENT_CATALOG for the catalogue) and run the same command again: it goes on from there. (${error.message})`;
   }
   if (code === "EACCES" || code === "EROFS") {
     return `no permission to write${where}. Choose a folder you own with PARAAGENT_RESULTS, or change its permissions. (${error.message})`;

@@ -188,12 +188,13 @@ export function samplePattern(pattern: string, rng: Rng, min = 0, max = Number.P
 }
 
 const drawable = new Map<string, boolean>();
-/** Whether the sampler can meet the pattern. One that it cannot binds nobody: neither generator nor validator. */
-export function isDrawable(pattern: string): boolean {
-  let yes = drawable.get(pattern);
+/** Whether the sampler can meet the pattern within the lengths. One that it cannot binds nobody: neither generator nor validator. */
+export function isDrawable(pattern: string, min = 0, max = Number.POSITIVE_INFINITY): boolean {
+  const id = `${min} ${max} ${pattern}`;
+  let yes = drawable.get(id);
   if (yes === undefined) {
-    yes = samplePattern(pattern, new Rng(1)) !== null;
-    drawable.set(pattern, yes);
+    yes = [1, 2, 3].every((seed) => samplePattern(pattern, new Rng(seed), min, max) !== null);
+    drawable.set(id, yes);
   }
   return yes;
 }

@@ -70,7 +70,7 @@ export function clean(schema: JsonSchema): JsonSchema {
     // Some specifications write the pattern as a literal of a programming language: /^a$/i.
     const pattern =
       typeof schema.pattern === "string" ? (/^\/(.*)\/[a-z]*$/s.exec(schema.pattern)?.[1] ?? schema.pattern) : "";
-    if (pattern && isDrawable(pattern)) out.pattern = pattern;
+    if (pattern && isDrawable(pattern, out.minLength, out.maxLength)) out.pattern = pattern;
   }
   if (type === "array") {
     const [fewest, most] = bounds(schema.minItems, schema.maxItems);

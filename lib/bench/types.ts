@@ -4,6 +4,7 @@ import type { Trajectory } from "../paraact/types.ts";
 import type { ChannelRewards } from "../rewards/types.ts";
 import type { Session, Task } from "../toolenv/types.ts";
 import type { CompletenessVerdict } from "./judge.ts";
+import type { EpisodeMetrics } from "./metrics.ts";
 
 export type BenchmarkName = "toolenv" | "toolbench" | "apibank";
 
@@ -51,7 +52,7 @@ export interface Benchmark {
 }
 
 /** One row of results: a task run once by one policy. */
-export interface TaskOutcome {
+export interface TaskOutcome extends EpisodeMetrics {
   benchmark: BenchmarkName;
   group: string;
   task: string;
@@ -62,16 +63,4 @@ export interface TaskOutcome {
   scores: Record<string, number>;
   errors: Record<string, number>;
   verdict?: CompletenessVerdict;
-  turns: number;
-  toolCalls: number;
-  searches: number;
-  tokens: number;
-  makespanMs: number;
-  serialMs: number;
-  phases: number;
-  /** Mean number of calls in turns with calls. */
-  width: number;
-  faultsMet: number;
-  faultsRecovered: number;
-  end: string;
 }

@@ -1,10 +1,11 @@
 /** `bun run bench engine|toolenv`: speed on this machine, side by side with what else is installed, as ratios with their spread. */
 import { writeAtomic } from "../lib/config/atomic.ts";
 import { benchAttention, benchBandwidth, benchMatmul, type Rates } from "../lib/engine/bench.ts";
-import { type BenchRow, cpuRunner, interleave, torchRunner } from "../lib/engine/cpu/bench.ts";
+import { type BenchRow, cpuRunner, interleave, SIZES, torchRunner } from "../lib/engine/cpu/bench.ts";
 import { openEngine } from "../lib/engine/open.ts";
 import type { DeviceRequest } from "../lib/engine/types.ts";
 import { WebGpuEngine } from "../lib/engine/webgpu/engine.ts";
+import { decoderShapes, saveTuning, tune, tunePath } from "../lib/engine/webgpu/tune.ts";
 import { loadTokenizer, qwen3TokenizerDir } from "../lib/model/tokenizer.ts";
 import { renderTool } from "../lib/paraact/render.ts";
 import { environment } from "../lib/runs/environment.ts";
@@ -74,6 +75,25 @@ async function engineBench(args: Args): Promise<unknown> {
   const engine = await openEngine(device);
   const { info } = engine;
   const tables: Table[] = [];
+  if (args.on("tune")) {
+    if (!(engine instanceof WebGpuEngine))
+      throw new UsageError(`--tune needs a WebGPU device; ${device} is ${info.kind}.`);
+    args.progress.log("tuning matrix products for this adapter …");
+    const s = SIZES.S;
+    const c = s.config;
+    const [qSize, kvSize] = [c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim];
+    const shapes = {
+      tokens: s.T * s.B,
+      hidden: c.hidden_size,
+      feedForward: c.intermediate_size,
+      qSize,
+      kvSize,
+      vocabulary: c.vocab_size,
+    };
+    await tune(engine, decoderShapes({ ...shapes, type: "f32" }));
+    saveTuning(info, engine.tuned);
+    args.progress.log(`kept in ${tunePath(info)}; used from now on`);
+  }
   const rounds = args.number("runs", { min: 1 })!;
   const sizes = [
     { m: 512, n: 512, k: 512 },
@@ -162,8 +182,16 @@ await main(
     flags: {
       device: { type: "string", default: "auto", help: "engine: auto, cpu, gpu, software" },
       runs: { type: "string", default: "5", help: "runs of each subject, which take turns" },
-      only: { type: "string", multiple: true, help: 'engine: only work whose name holds this, such as "train S"' },
+      only: {
+        type: "string",
+        multiple: true,
+        help: 'engine, cpu: of training, forward and decoding only what holds this, such as "train S"',
+      },
       "no-blas": { type: "boolean", help: "engine, cpu: our own matrix products instead of the system's BLAS" },
+      tune: {
+        type: "boolean",
+        help: "engine, WebGPU: first measure which kernel is fastest for each shape on this adapter, and keep it",
+      },
       profile: { type: "boolean", help: "engine, WebGPU: time per kernel" },
       out: { type: "string", help: "also write the JSON there, such as results/bench/name.json" },
     },

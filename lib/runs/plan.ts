@@ -123,7 +123,7 @@ function needs(stages: readonly PlannedStage[], flops: number): string[] {
   if (seconds > LONG_SECONDS) {
     const there = (seconds * flops) / (H200.count * H200.flops * H200.share);
     notes.push(
-      `NEEDS ${(seconds * flops).toExponential(1)} operations: about ${duration(there * 1000)} on ${H200.count} × H200 at ${100 * H200.share} % of their bf16 peak (${H200.flops / 1e12} TFLOP/s each). Training on several GPUs is left to an engine made for it: bun run export writes its data`,
+      `NEEDS ${(seconds * flops).toExponential(1)} operations: about ${duration(there * 1000)} on ${H200.count} × H200 at ${100 * H200.share} % of their bf16 peak (${H200.flops / 1e12} TFLOP/s each), and more in truth, since rollouts decode token by token. Training on several GPUs is left to an engine made for it: bun run export writes its data`,
     );
   }
   return notes;

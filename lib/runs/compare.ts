@@ -129,6 +129,7 @@ function measures(outcomes: TaskOutcome[], scoreNames: readonly string[]): strin
   return [
     ...scoreNames.map((s) => average(outcomes, (o) => o.scores[s])),
     average(outcomes, (o) => o.turns),
+    average(outcomes, (o) => o.searches),
     average(outcomes, (o) => o.toolCalls),
     average(outcomes, (o) => o.tokens),
     average(outcomes, (o) => o.phases),
@@ -139,7 +140,17 @@ function measures(outcomes: TaskOutcome[], scoreNames: readonly string[]): strin
   ];
 }
 
-const MEASURES = ["turns", "calls", "tokens", "phases", "width", "makespan s", "makespan/serial", "faults recovered"];
+const MEASURES = [
+  "turns",
+  "searches",
+  "calls",
+  "tokens",
+  "phases",
+  "width",
+  "makespan s",
+  "makespan/serial",
+  "faults recovered",
+];
 
 const HALF_WIDTHS = "± is 1.96 standard errors over tasks (normal approximation); [ ] is the bootstrap's 95 %";
 
@@ -156,6 +167,16 @@ function errorNote(arm: Arm): string[] {
     for (const [kind, n] of Object.entries(o.errors)) counts.set(kind, (counts.get(kind) ?? 0) + n);
   const said = [...counts].filter(([, n]) => n > 0).map(([kind, n]) => `${kind} ${n}`);
   return said.length > 0 ? [`errors of ${arm.name}: ${said.join(", ")}`] : [];
+}
+
+/** A comparison in which nothing ever succeeds compares nothing, whatever its intervals. */
+function floorNote(here: readonly Arm[]): string[] {
+  const measured = here.filter((a) => a.success.size > 0);
+  const floor = measured.filter((a) => a.outcomes.every((o) => !o.success));
+  if (floor.length < 2) return [];
+  return [
+    `${floor.length === measured.length ? "no arm" : `${floor.length} of ${measured.length} arms never`} succeed${floor.length === measured.length ? "s" : ""} at a single task: of those this table shows no difference, only that the setting is too small or too hard for them`,
+  ];
 }
 
 function titleOf(benchmark: string, here: readonly Arm[]): string {
@@ -272,6 +293,7 @@ export function compareTables(all: Arm[], notes: Record<string, string[]> = {}):
       notes: [
         HALF_WIDTHS,
         ...(withPass ? [RUNS_NOTE] : []),
+        ...floorNote(here),
         ...(here.length > 1 ? ["* the paired difference excludes zero and holds after Holm's correction"] : []),
         ...(notes[benchmark] ?? []),
       ],

@@ -187,7 +187,7 @@ describe.skipIf(!here)("in a real browser", () => {
 
   test("hostile text is text", async () => {
     await page.goto(`${origin}/runs/${ids[0]}/trajectories/0?open=yes`);
-    expect(await page.locator("body").innerText()).toContain("<script>window.hacked=1</script>");
+    expect(await page.locator("body").textContent()).toContain("<script>window.hacked=1</script>");
     expect(await page.evaluate(() => "hacked" in window)).toBe(false);
     expect(await page.locator("img").count()).toBe(0);
     await page.goto(`${origin}/catalog?q=${encodeURIComponent(HOSTILE)}`);
@@ -220,12 +220,12 @@ describe.skipIf(!here)("in a real browser", () => {
     await page.keyboard.type("create a task");
     await page.waitForFunction(() => document.querySelector("#results")?.textContent?.includes("best first by BM25F"));
     await page.locator(".why summary").first().click();
-    expect(await page.locator(".why .terms").first().innerText()).toContain("adds");
+    expect(await page.locator(".why .terms").first().textContent()).toContain("adds");
     await page.locator(".tools a").first().click();
     await page.waitForURL(/catalog\/tools/);
     await page.click("button:has-text('Call')");
     await page.waitForSelector(".result");
-    expect(await page.locator(".result").innerText()).toMatch(/ok|not_found|invalid/);
+    expect(await page.locator(".result").textContent()).toMatch(/ok|not_found|invalid/);
   }, 90_000);
 
   test("keys go from failure to failure, unfold, and back to the list", async () => {
@@ -271,7 +271,7 @@ describe.skipIf(!here)("in a real browser", () => {
     await page.click("main a:has-text('delete')");
     await page.click("button:has-text('Delete this run')");
     await page.waitForURL(`${origin}/`);
-    expect(await page.locator("#list").innerText()).toContain("199 runs");
+    expect(await page.locator("#list").textContent()).toContain("199 runs");
     expect(existsSync(join(results, ids[199]!))).toBe(false);
   }, 60_000);
 

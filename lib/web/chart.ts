@@ -180,8 +180,11 @@ export async function barChart(o: {
   );
 }
 
-/** Loads the libraries and draws once, so that the first page need not wait for either. */
+/** Loads the libraries and draws a few times, so that the first page need not wait for either. */
 export async function warmUp(): Promise<void> {
-  const points = Array.from({ length: 50 }, (_, x) => ({ x, y: x % 7 }));
-  await lineChart({ title: "warm-up", smooth: 0.5, series: [{ name: "warm-up", points }] });
+  const points = Array.from({ length: 200 }, (_, x) => ({ x, y: x % 7 }));
+  for (let i = 0; i < 8; i++) {
+    await lineChart({ title: `warm-up ${i}`, smooth: 0.5, series: [{ name: "warm-up", points }] });
+    await new Promise((resolve) => setTimeout(resolve, 0));
+  }
 }

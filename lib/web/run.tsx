@@ -202,39 +202,37 @@ export const RunPage: FC<RunProps> = ({ live, tables, all, stageChart, files, pa
           The same as <code>{parent.name}</code>.
         </p>
       ) : (
-        <>
-          <details open={parent.differences.length <= 15}>
-            <summary>
-              {parent.differences.length} differences from <code>{parent.name}</code>
-            </summary>
-            <Scroll label="Differences from the parent experiment">
-              <table>
-                <thead>
-                  <tr>
-                    {["Key", "Here", "There"].map((c) => (
-                      <th scope="col">{c}</th>
-                    ))}
-                  </tr>
-                </thead>
-                <tbody>
-                  {parent.differences.map((d) => (
-                    <tr>
-                      <th scope="row">
-                        <code>{d.key}</code>
-                      </th>
-                      <td>
-                        <Plain text={d.here ?? "–"} />
-                      </td>
-                      <td>
-                        <Plain text={d.there ?? "–"} />
-                      </td>
-                    </tr>
+        <details open={parent.differences.length <= 15}>
+          <summary>
+            {parent.differences.length} differences from <code>{parent.name}</code>
+          </summary>
+          <Scroll label="Differences from the parent experiment">
+            <table>
+              <thead>
+                <tr>
+                  {["Key", "Here", "There"].map((c) => (
+                    <th scope="col">{c}</th>
                   ))}
-                </tbody>
-              </table>
-            </Scroll>
-          </details>
-        </>
+                </tr>
+              </thead>
+              <tbody>
+                {parent.differences.map((d) => (
+                  <tr>
+                    <th scope="row">
+                      <code>{d.key}</code>
+                    </th>
+                    <td>
+                      <Plain text={d.here ?? "–"} />
+                    </td>
+                    <td>
+                      <Plain text={d.there ?? "–"} />
+                    </td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </Scroll>
+        </details>
       )}
       <Fold label="Resolved settings (YAML)" text={stringify(record.config)} />
       <h2>Environment</h2>

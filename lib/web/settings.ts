@@ -1,7 +1,6 @@
 /** What a run's settings were made from, and where they differ. */
 import { existsSync, readFileSync, statSync } from "node:fs";
 import { join, relative, resolve, sep } from "node:path";
-import { parse } from "yaml";
 import { loadExperiment } from "../config/load.ts";
 import { projectRoot } from "../runs/environment.ts";
 import type { RunRecord } from "../runs/index-store.ts";
@@ -43,14 +42,10 @@ function fileOf(name: string, folder: string): string | null {
   if (before && (statSync(before.file, { throwIfNoEntry: false })?.mtimeMs ?? 0) === before.mtime) return before.file;
   for (const path of new Bun.Glob("**/*.yaml").scanSync({ cwd: folder })) {
     const file = join(folder, path);
-    try {
-      const parsed: unknown = parse(readFileSync(file, "utf8"));
-      if (!isPlain(parsed) || parsed.name !== name) continue;
-      found.set(name, { file, mtime: statSync(file).mtimeMs });
-      return file;
-    } catch {
-      // Not YAML: it is not what this run was made from.
-    }
+    // Its name stands at the start of a line; the whole is parsed only once it is found.
+    if (/^name:[ \t]*["']?([\w-]+)/m.exec(readFileSync(file, "utf8"))?.[1] !== name) continue;
+    found.set(name, { file, mtime: statSync(file).mtimeMs });
+    return file;
   }
   return null;
 }

@@ -123,7 +123,7 @@ const OneTurn: FC<{ turn: Turn; i: number; open: boolean; prefix: string; has: H
     {turn.calls.length > 0 ? (
       <div class="calls">
         {turn.calls.map((c) => (
-          <section class={`call ${c.outcome}`} aria-label={c.call?.name ?? "unreadable call"}>
+          <div class={`call ${c.outcome}`}>
             <p>
               {c.call ? <ToolLink name={c.call.name} has={has} /> : "a block that holds no call"}{" "}
               <span class={c.outcome === "ok" ? "status done" : "status failed"}>{c.outcome}</span> {c.status} ·{" "}
@@ -132,7 +132,7 @@ const OneTurn: FC<{ turn: Turn; i: number; open: boolean; prefix: string; has: H
             </p>
             {c.call ? <Block label="Arguments" text={JSON.stringify(c.call.arguments, null, 1)} open={open} /> : null}
             <Block label="Response" text={c.observation} open={open} />
-          </section>
+          </div>
         ))}
       </div>
     ) : null}

@@ -39,7 +39,7 @@ export function publishedPage(
     compare,
     "```",
     "",
-    `- commit: ${distinct(runs, "commit").join(", ") || "unknown"} (+changes: files of the working tree differed from it)`,
+    `- commit: ${distinct(runs, "commit").join(", ") || "unknown"} (+changes: files of the working tree differed from it); stages whose inputs are the same may come from the cache of an earlier one`,
     `- machine: ${cpu.join("; ") || "unknown"}, ${distinct(runs, "machine", "platform").join("; ")}`,
     `- engine: ${distinct(runs, "engine", "description").join("; ") || "none was opened, or its results came from the stage cache"}`,
     `- bun ${distinct(runs, "bun").join(", ")}; ${days.join(", ")}; ${runs.length} runs`,

@@ -83,7 +83,7 @@ export const Timeline: FC<{ trajectory: Trajectory; untilMs?: number; prefix?: s
       {turns.map((turn, i) => {
         const start = x(turn.startMs);
         return (
-          <a href={`#${prefix}turn-${i + 1}`} aria-label={`turn ${i + 1}: ${turn.kind}, ${lists[i]!.length} actions`}>
+          <a href={`#${prefix}turn-${i + 1}`}>
             <line class="turn" x1={start} x2={start} y1={18} y2={height - 20} />
             {(turns[i - 1]?.startMs ?? -1) < turn.startMs || i === 0 ? (
               <text x={start + 3} y={32}>

@@ -114,6 +114,12 @@ test("the newest run of a cell and seed counts, the older is named; cells keep t
   expect(runs.map((r) => r.id).sort()).toEqual(["x/a2", "x/b", "x/new"]);
 });
 
+test("runs that evaluate other policies are no older runs of each other", () => {
+  const config = (policy: string) => ({ stages: { evaluate: { policies: [policy] } } });
+  const list = ["gold", "random"].map((p) => ({ ...record(`x/${p}`, "a", 1, "2026-01"), config: config(p) }));
+  expect(newestRuns(list).runs.length).toBe(2);
+});
+
 test("checkpoints stand in the order in which they are made", () => {
   const labels = ["scripted", "after SFT", "before"];
   const outcomes = labels.map((label) => outcome("a", 1, { label }));

@@ -1,4 +1,5 @@
 /** Comparing runs: means with 95 % intervals, paired differences over the same tasks, Holm's correction. Never a bare mean. */
+import { z } from "zod";
 import type { TaskOutcome } from "../bench/types.ts";
 import type { RunRecord } from "./index-store.ts";
 import { type Difference, difference, holm, type Interval, interval, passAtK, passHatK } from "./statistics.ts";
@@ -25,6 +26,12 @@ const LABELS = [
 ];
 const rank = (label: string): number => (LABELS.indexOf(label) + LABELS.length + 1) % (LABELS.length + 1);
 
+/** The policies that a run evaluates: runs of one cell that evaluate others stand side by side. */
+function policiesOf({ config }: RunRecord): unknown {
+  const evaluated = z.object({ stages: z.object({ evaluate: z.object({ policies: z.array(z.string()) }) }) });
+  return evaluated.safeParse(config).data?.stages.evaluate.policies ?? null;
+}
+
 /**
  * The newest run of each experiment, cell and seed, in the order in which they were made: runs of the same cell with other settings can't stand in
  * one arm. `older` are those left out.
@@ -33,7 +40,7 @@ export function newestRuns(runs: readonly RunRecord[]): { runs: RunRecord[]; old
   const byCell = new Map<string, RunRecord>();
   const older: RunRecord[] = [];
   for (const run of [...runs].sort((a, b) => (a.created < b.created ? -1 : a.created > b.created ? 1 : 0))) {
-    const key = JSON.stringify([run.experiment, run.cell, run.seed]);
+    const key = JSON.stringify([run.experiment, run.cell, run.seed, policiesOf(run)]);
     const before = byCell.get(key);
     if (before) older.push(before);
     byCell.set(key, run);

@@ -3,7 +3,7 @@ import type { RunRecord } from "../runs/index-store.ts";
 import { duration } from "../runs/progress.ts";
 import { Layout } from "./layout.tsx";
 import { shownMarks } from "./marks.ts";
-import { Plain, Scroll } from "./text.tsx";
+import { Scroll, Short } from "./text.tsx";
 
 export const STATUSES = ["running", "done", "failed", "stopped"] as const;
 const SORTS = {
@@ -78,7 +78,7 @@ const Rows: FC<{ runs: RunRecord[] }> = ({ runs }) => (
           <a href={`/runs/${r.id}`}>{r.id}</a>
         </td>
         <td>
-          <Plain text={r.cell || "–"} />
+          <Short text={r.cell || "–"} most={48} />
         </td>
         <td class="number">{r.seed}</td>
         <td>

@@ -47,7 +47,7 @@ const MAX_TOKENS = 400;
 const EVIDENCE = 24_000;
 
 /** The first JSON object in a text: models like to wrap it in a fence or a sentence. Null where there is none that is whole. */
-function firstObject(text: string): unknown {
+export function firstObject(text: string): unknown {
   const start = text.indexOf("{");
   for (let end = text.lastIndexOf("}"); start >= 0 && end > start; end = text.lastIndexOf("}", end - 1)) {
     try {

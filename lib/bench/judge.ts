@@ -4,6 +4,7 @@
  */
 import { createHash } from "node:crypto";
 import { z } from "zod";
+import { firstObject } from "../agents/judge.ts";
 import { BudgetExceeded, type ChatEndpoint, EndpointError } from "../agents/openai/client.ts";
 
 export const COMPLETENESS_PROMPT = `You check whether an assistant's final answer settles a user's query. The assistant worked with tools whose data you can't see; take what it states as what the tools said.
@@ -38,19 +39,6 @@ const POINTS = { pass: 1, unsure: 0.5, fail: 0, failed: null } as const;
 /** Points of a verdict: 1, 0.5 or 0; null where the judge failed. */
 export function completenessPoints(verdict: CompletenessVerdict["verdict"]): number | null {
   return POINTS[verdict];
-}
-
-/** The first JSON object in a text, or null: models like to wrap it in a fence or a sentence. */
-function firstObject(text: string): unknown {
-  const start = text.indexOf("{");
-  for (let end = text.lastIndexOf("}"); start >= 0 && end > start; end = text.lastIndexOf("}", end - 1)) {
-    try {
-      return JSON.parse(text.slice(start, end + 1)) as unknown;
-    } catch {
-      // A shorter piece may be whole.
-    }
-  }
-  return null;
 }
 
 const ATTEMPTS = 3;

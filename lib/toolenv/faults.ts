@@ -16,21 +16,32 @@ export const FAULT_KINDS: readonly FaultKind[] = [
 /** Chance of each fault at the first attempt of a call. A retry of the same call succeeds. */
 export type FaultRates = Partial<Record<FaultKind, number>>;
 
+/** The rates of a world in which nothing fails by chance. */
+export const NO_FAULTS: FaultRates = {};
+
 /** Virtual time after which a call without an answer is given up. */
 export const TIMEOUT_MS = 10_000;
 
 /** Draws the fault of a call's first attempt, or null. */
 export function drawFault(rates: FaultRates, seed: number): FaultKind | null {
+  if (rates === NO_FAULTS) return null;
   let x = new Rng(key(seed, "fault")).unit();
   for (const kind of FAULT_KINDS) if ((x -= rates[kind] ?? 0) < 0) return kind;
   return null;
 }
 
+const latencies = new Map<string, { median: number; sigma: number }>();
+
 /** Milliseconds that one call takes: log-normal about a median of the tool's own, 60 to 900 ms. */
 export function drawLatency(tool: string, seed: number): number {
-  const own = new Rng(hashText(tool));
-  const median = 60 * 15 ** own.unit();
-  const sigma = 0.2 + 0.3 * own.unit();
+  let own = latencies.get(tool);
+  if (!own) {
+    const r = new Rng(hashText(tool));
+    own = { median: 60 * 15 ** r.unit(), sigma: 0.2 + 0.3 * r.unit() };
+    if (latencies.size > 20_000) latencies.clear();
+    latencies.set(tool, own);
+  }
+  const { median, sigma } = own;
   const r = new Rng(seed);
   const normal = Math.sqrt(-2 * Math.log(1 - r.unit())) * Math.cos(2 * Math.PI * r.unit());
   return Math.round(Math.min(median * Math.exp(sigma * normal), TIMEOUT_MS) * 10) / 10;

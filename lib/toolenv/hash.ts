@@ -9,9 +9,12 @@ export function hashText(text: string): number {
   return hash2(h, text.length);
 }
 
+/** What every key starts from. */
+export const KEY = 0x9e3779b9;
+
 /** Joins keys: order matters, every part counts. */
 export function key(...parts: (number | string)[]): number {
-  let h = 0x9e3779b9;
+  let h = KEY;
   for (const p of parts) h = hash2(h, typeof p === "number" ? p : hashText(p));
   return h;
 }
@@ -63,10 +66,11 @@ export class Rng {
 export function canonical(value: Json): string {
   if (value === null || typeof value !== "object") return JSON.stringify(value);
   if (Array.isArray(value)) return `[${value.map(canonical).join(",")}]`;
-  return `{${Object.keys(value)
-    .sort()
-    .map((k) => `${JSON.stringify(k)}:${canonical(value[k] as Json)}`)
-    .join(",")}}`;
+  const keys = Object.keys(value);
+  if (keys.length > 1) keys.sort();
+  let out = "{";
+  for (const k of keys) out += `${out.length > 1 ? "," : ""}${JSON.stringify(k)}:${canonical(value[k] as Json)}`;
+  return `${out}}`;
 }
 
 /** SHA-256 of the canonical form, first 16 hex digits. */

@@ -140,6 +140,28 @@ const WORDS = {
   tag: "urgent internal archived vip beta seasonal partner renewal trial priority legacy export".split(" "),
 };
 
+const COMPANIES = [...WORDS.proper, ...LAST.slice(0, 80)];
+
+/** What a moment is to its entity, by the field's words. */
+type Moment = "birth" | "created" | "updated" | "start" | "end" | "other";
+const MOMENTS: [Moment, RegExp][] = [
+  ["birth", /birth|dob/],
+  ["created", /creat|register|join|open|issue|added|since|posted|signed|insert/],
+  ["updated", /updat|modif|chang|edit|last|seen|accessed/],
+  ["start", /start|begin|from|valid from|published|sent/],
+  ["end", /end|finish|complet|stop|to$|until|due|expir|renew|deadline|clos/],
+];
+const moments = new Map<string, Moment>();
+function momentOf(words: string): Moment {
+  let m = moments.get(words);
+  if (m === undefined) {
+    m = MOMENTS.find(([, r]) => r.test(words))?.[0] ?? "other";
+    if (moments.size > 20_000) moments.clear();
+    moments.set(words, m);
+  }
+  return m;
+}
+
 /** 2025-01-06, the first day that entities are made on; nothing in a world is later than about two years after it. */
 const EPOCH = Date.UTC(2025, 0, 6);
 const DAY = 86_400_000;
@@ -177,7 +199,7 @@ export class Persona {
   }
   get company(): string {
     const r = this.rng("company");
-    return `${r.pick([...WORDS.proper, ...LAST.slice(0, 80)])} ${r.pick(WORDS.company)}`;
+    return `${r.pick(COMPANIES)} ${r.pick(WORDS.company)}`;
   }
   get place(): Place {
     this.#place ??= this.rng("place").pick(PLACES);
@@ -230,12 +252,17 @@ export class Persona {
     const r = this.rng("moments");
     const created = EPOCH + r.int(0, 300) * DAY + r.int(6 * 60, 20 * 60) * 60_000 + r.int(0, 59) * 1000;
     const shift = this.rng(`moment ${words}`).int(1, 27) * DAY + this.rng(`hour ${words}`).int(0, 500) * 60_000;
-    if (/birth|dob/.test(words)) return created - r.int(22, 60) * 365 * DAY;
-    if (/creat|register|join|open|issue|added|since|posted|signed|insert/.test(words)) return created;
-    if (/updat|modif|chang|edit|last|seen|accessed/.test(words)) return created + shift;
-    if (/start|begin|from|valid from|published|sent/.test(words)) return created + 30 * DAY;
-    if (/end|finish|complet|stop|to$|until|due|expir|renew|deadline|clos/.test(words))
-      return created + 35 * DAY + shift;
-    return created + shift;
+    switch (momentOf(words)) {
+      case "birth":
+        return created - r.int(22, 60) * 365 * DAY;
+      case "created":
+        return created;
+      case "start":
+        return created + 30 * DAY;
+      case "end":
+        return created + 35 * DAY + shift;
+      default:
+        return created + shift;
+    }
   }
 }

@@ -18,6 +18,8 @@ export class Population {
   readonly seed: number;
   readonly #depth = new Map<string, number>();
   readonly #members = new Map<string, number[]>();
+  readonly #under = new Map<string, readonly number[]>();
+  readonly #personas = new Map<string, Persona[]>();
   readonly #tables = new Map<string, { byIndex: Map<number, string | number>; byKey: Map<string, number> }>();
 
   constructor(model: ApiModel, worldSeed: number) {
@@ -87,7 +89,16 @@ export class Population {
   }
 
   /** Entities of a type under an owner of another type: its children, or a small set where it is no ancestor. */
-  under(name: string, owner: string, ownerIndex: number): number[] {
+  under(name: string, owner: string, ownerIndex: number): readonly number[] {
+    const id = `${name}|${owner}|${ownerIndex}`;
+    let found = this.#under.get(id);
+    if (!found) {
+      found = this.#findUnder(name, owner, ownerIndex);
+      this.#under.set(id, found);
+    }
+    return found;
+  }
+  #findUnder(name: string, owner: string, ownerIndex: number): readonly number[] {
     const all = this.members(name);
     if (owner === name) return all;
     if (this.#isAncestor(name, owner)) return all.filter((i) => this.ancestor(name, i, owner) === ownerIndex);
@@ -103,7 +114,13 @@ export class Population {
   }
 
   persona(name: string, index: number): Persona {
-    return new Persona(key(this.seed, "entity", name, index));
+    if (index >= CREATED) return new Persona(key(this.seed, "entity", name, index));
+    let list = this.#personas.get(name);
+    if (!list) {
+      list = [];
+      this.#personas.set(name, list);
+    }
+    return (list[index] ??= new Persona(key(this.seed, "entity", name, index)));
   }
 
   /** The value that names an entity by its identifier (`field` "") or by another key. Distinct within a type. */

@@ -18,7 +18,8 @@ export type Plan =
   | { kind: "scalar"; name: string; type: string; schema: JsonSchema; first: JsonSchema | null }
   | { kind: "object"; members: Member[]; embeds: { field: string; type: string } | null; schema: JsonSchema }
   | { kind: "array"; item: Plan; low: number; high: number; embeds: string | null }
-  | { kind: "fixed"; value: Json };
+  /** Nothing, or an empty object or list. */
+  | { kind: "fixed"; value: null | JsonObject | Json[] };
 export interface Member {
   name: string;
   normal: string;
@@ -234,10 +235,12 @@ export function coerce(value: Json, s: JsonSchema): Json | undefined {
   return undefined;
 }
 
+const isObject = (v: Json): v is JsonObject => v !== null && typeof v === "object" && !Array.isArray(v);
+
 export function fill(plan: Plan, f: Fill, root = true): Json {
   switch (plan.kind) {
     case "fixed":
-      return structuredClone(plan.value);
+      return Array.isArray(plan.value) ? [...plan.value] : isObject(plan.value) ? { ...plan.value } : plan.value;
     case "id":
     case "key": {
       const v = coerce(f.idOf(plan.type, f.index, plan.kind === "id" ? "" : plan.field), plan.schema);

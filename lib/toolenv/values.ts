@@ -1,7 +1,8 @@
 /** Plausible values for fields, from enum, example, format, pattern, bounds, and what the name says. */
 import type { Json, JsonSchema } from "../catalog/types.ts";
+import { hash2 } from "../engine/random.ts";
 import { type FieldClass, fieldClass, formatClass } from "./fields.ts";
-import { key, Rng } from "./hash.ts";
+import { hashText, KEY, key, Rng } from "./hash.ts";
 import { samplePattern } from "./pattern.ts";
 import { COLORS, DEPARTMENTS, Persona } from "./persona.ts";
 import { fits, hasType } from "./schema.ts";
@@ -57,25 +58,34 @@ const FILE = /\b(file|document|attachment|photo|picture|video|upload|asset|recor
 
 /** A name for an entity of a type, the type in words. */
 export function entityName(words: string, p: Persona): string {
-  // The last word says what it is: a user group is a group. "job title" and the like need both.
-  const last = words.split(" ").at(-1) ?? "";
-  const type = /^(item|title|entity|balancer|name)$/.test(last) ? words : last;
-  if (PERSON.test(type)) return p.person;
-  if (COMPANY.test(type)) return p.company;
-  if (PRODUCT.test(type)) return p.product;
-  if (/\b(city|town|location|place|venue|office|warehouse)\b/.test(type)) return p.place.city;
-  if (/\b(position|vacancy|posting|job title)\b/.test(type)) return p.job;
-  if (/\bcountry\b/.test(type)) return p.place.country;
-  if (/\b(recipe|meal|dish|menu item)\b/.test(type)) return p.work("dish");
-  if (/\b(song|track)\b/.test(type)) return p.work("song");
-  if (/\balbum\b/.test(type)) return p.work("album");
-  if (/\b(artist|band)\b/.test(type)) return p.work("artist");
-  if (/\bbook\b/.test(type)) return p.work("book");
-  if (FILE.test(type))
-    return `${p.proper.toLowerCase().replace(/ /g, "-")}.${p.rng("ext").pick(["pdf", "docx", "xlsx", "csv"])}`;
-  if (MACHINE.test(type)) return p.slug;
-  return p.proper;
+  let namer = namers.get(words);
+  if (!namer) {
+    // The last word says what it is: a user group is a group. "job title" and the like need both.
+    const last = words.split(" ").at(-1) ?? "";
+    const type = /^(item|title|entity|balancer|name)$/.test(last) ? words : last;
+    namer = NAMERS.find(([r]) => r.test(type))?.[1] ?? ((x) => x.proper);
+    if (namers.size > 20_000) namers.clear();
+    namers.set(words, namer);
+  }
+  return namer(p);
 }
+type Namer = (p: Persona) => string;
+const namers = new Map<string, Namer>();
+const NAMERS: [RegExp, Namer][] = [
+  [PERSON, (p) => p.person],
+  [COMPANY, (p) => p.company],
+  [PRODUCT, (p) => p.product],
+  [/\b(city|town|location|place|venue|office|warehouse)\b/, (p) => p.place.city],
+  [/\b(position|vacancy|posting|job title)\b/, (p) => p.job],
+  [/\bcountry\b/, (p) => p.place.country],
+  [/\b(recipe|meal|dish|menu item)\b/, (p) => p.work("dish")],
+  [/\b(song|track)\b/, (p) => p.work("song")],
+  [/\balbum\b/, (p) => p.work("album")],
+  [/\b(artist|band)\b/, (p) => p.work("artist")],
+  [/\bbook\b/, (p) => p.work("book")],
+  [FILE, (p) => `${p.proper.toLowerCase().replace(/ /g, "-")}.${p.rng("ext").pick(["pdf", "docx", "xlsx", "csv"])}`],
+  [MACHINE, (p) => p.slug],
+];
 
 /** A date or a moment in the form that the schema asks for. */
 function moment(name: string, s: JsonSchema, p: Persona, dateOnly: boolean): Json {
@@ -258,26 +268,62 @@ export function realOptions(options: readonly Json[]): Json[] {
  * The same persona gives the same value for the same name. Objects and arrays are the caller's.
  */
 export function scalar(name: string, s: JsonSchema, type: string, p: Persona): Json {
-  const rng = new Rng(key(p.seed, name.toLowerCase()));
-  if (s.enum) return rng.pick(realOptions(s.enum).length ? realOptions(s.enum) : s.enum);
+  const look = lookOf(name, s);
+  const rng = new Rng(hash2(hash2(KEY, p.seed), look.name));
+  if (s.enum) return rng.pick(look.options);
   if (s.type === "boolean") return rng.chance(0.5);
   if (s.type === "null") return null;
-  const cls = fieldClass(name, s);
+  const { cls } = look;
   if (s.type === "number" || s.type === "integer") {
     if (cls === "datetime" && s.maximum === undefined) return moment(name, s, p, false);
     return number(cls, s, p, rng);
   }
-  return textValue(cls, name, s, type, p, rng);
+  return textValue(look, name, s, type, p, rng);
 }
 
-function textValue(cls: FieldClass, name: string, s: JsonSchema, type: string, p: Persona, rng: Rng): string {
+/** What a field's name and schema say, found once. */
+interface Look {
+  /** Hash of the name. */
+  name: number;
+  cls: FieldClass;
+  /** What to pick from, where the schema has an enum. */
+  options: readonly Json[];
+  /** An example that is a code: values take its form. */
+  code: string | null;
+  uuid: boolean;
+}
+const looks = new WeakMap<JsonSchema, Map<string, Look>>();
+function lookOf(name: string, s: JsonSchema): Look {
+  let byName = looks.get(s);
+  if (!byName) {
+    byName = new Map();
+    looks.set(s, byName);
+  }
+  let look = byName.get(name);
+  if (!look) {
+    const cls = fieldClass(name, s);
+    const options = s.enum ? realOptions(s.enum) : [];
+    look = {
+      name: hashText(name.toLowerCase()),
+      cls,
+      options: options.length ? options : (s.enum ?? []),
+      code: typeof s.example === "string" && isCode(s.example) && !SEMANTIC.has(cls) ? s.example : null,
+      uuid: s.format === "uuid" || s.format === "guid" || /\{8\}.*\{4\}.*\{12\}/.test(s.pattern ?? ""),
+    };
+    byName.set(name, look);
+  }
+  return look;
+}
+
+function textValue(look: Look, name: string, s: JsonSchema, type: string, p: Persona, rng: Rng): string {
+  const { cls } = look;
   const ok = (v: Json | undefined): v is string => typeof v === "string" && (s.type === undefined || fits(v, s));
   const example = typeof s.example === "string" ? s.example : undefined;
-  if (example && isCode(example) && !SEMANTIC.has(cls)) {
-    const shaped = reshape(example, rng);
+  if (look.code) {
+    const shaped = reshape(look.code, rng);
     if (ok(shaped)) return shaped;
   }
-  if (s.format === "uuid" || s.format === "guid" || /\{8\}.*\{4\}.*\{12\}/.test(s.pattern ?? "")) {
+  if (look.uuid) {
     const id = uuid(rng);
     for (const v of [id, id.toUpperCase()]) if (ok(v)) return v;
   }

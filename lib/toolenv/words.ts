@@ -15,8 +15,15 @@ export function splitWords(identifier: string): string[] {
 
 /** Comparable form of a field name: lower-case letters and digits only. */
 export function normal(identifier: string): string {
-  return identifier.toLowerCase().replace(/[^a-z0-9]/g, "");
+  let known = normalCache.get(identifier);
+  if (known === undefined) {
+    known = identifier.toLowerCase().replace(/[^a-z0-9]/g, "");
+    if (normalCache.size > 100_000) normalCache.clear();
+    normalCache.set(identifier, known);
+  }
+  return known;
 }
+const normalCache = new Map<string, string>();
 
 const IRREGULAR: Record<string, string> = {
   people: "person",
@@ -98,6 +105,16 @@ export function isPlural(word: string): boolean {
 }
 
 export function singular(word: string): string {
+  let known = singularCache.get(word);
+  if (known === undefined) {
+    known = findSingular(word);
+    if (singularCache.size > 100_000) singularCache.clear();
+    singularCache.set(word, known);
+  }
+  return known;
+}
+const singularCache = new Map<string, string>();
+function findSingular(word: string): string {
   const irregular = Object.hasOwn(IRREGULAR, word) ? IRREGULAR[word] : undefined;
   if (irregular !== undefined) return irregular;
   if (!isPlural(word)) return word;

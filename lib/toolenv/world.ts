@@ -3,14 +3,15 @@
  * and consistent between calls. See `resources.ts` for what it knows of an API, `population.ts` for what exists in it.
  */
 import type { Catalog, Json, JsonObject, JsonSchema, Tool } from "../catalog/types.ts";
-import { drawFault, drawLatency, type FaultRates, faultBody, TIMEOUT_MS } from "./faults.ts";
+import { hash2 } from "../engine/random.ts";
+import { drawFault, drawLatency, type FaultRates, faultBody, NO_FAULTS, TIMEOUT_MS } from "./faults.ts";
 import { fieldClass } from "./fields.ts";
-import { canonical, hashText, key } from "./hash.ts";
+import { canonical, hashText, KEY, key } from "./hash.ts";
 import { Persona } from "./persona.ts";
 import { CREATED, Population } from "./population.ts";
 import { coerce, compileEntity, ENTITY, ENVELOPE, type Fill, fill, hasContent, LISTED, type Plan } from "./render.ts";
 import { type ApiModel, analyse, type KeyRef, type Op } from "./resources.ts";
-import { Checks, clean, typeOf } from "./schema.ts";
+import { type Check, Checks, clean, typeOf } from "./schema.ts";
 import type { Backend, CallResult, FaultKind, Session, ToolCall, Write } from "./types.ts";
 import { normal, splitWords } from "./words.ts";
 
@@ -86,6 +87,7 @@ export class World implements Backend {
   readonly seed: number;
   readonly options: WorldOptions;
   readonly #populations = new Map<string, Population>();
+  readonly #facts = new WeakMap<Population, Map<string, ToolFacts>>();
 
   constructor(catalog: Catalog, seed: number, options: WorldOptions = {}) {
     this.catalog = catalog;
@@ -138,11 +140,69 @@ export class World implements Backend {
     return op;
   }
 
-  plans(tool: Tool, op: Op): Plans {
-    return remember(known(this.catalog).plans, tool.name, KEPT_PLANS, () =>
-      makePlans(tool, op, apiModel(this.catalog, tool.api)),
-    );
+  /** What calls of a tool need to know, found at its first call. */
+  facts(tool: Tool): ToolFacts {
+    const population = this.population(tool.api);
+    let byName = this.#facts.get(population);
+    if (!byName) {
+      byName = new Map();
+      this.#facts.set(population, byName);
+    }
+    let facts = byName.get(tool.name);
+    if (!facts) {
+      facts = makeFacts(this.catalog, tool, population);
+      byName.set(tool.name, facts);
+    }
+    return facts;
   }
+}
+
+/** What calls of one tool need to know. */
+interface ToolFacts {
+  op: Op;
+  population: Population;
+  check: Check;
+  plans(): Plans;
+  /** The cleaned response schema, or null. */
+  response: JsonSchema | null;
+  /** Members of the response that speak of the call itself. */
+  settled: { name: string; role: Settled; schema: JsonSchema; required: boolean }[];
+  /** Parameters that name owners, the target or other entities: they filter nothing. */
+  keys: ReadonlySet<string>;
+  /** Parameters that are values of the entity. */
+  isValue(param: string): boolean;
+  /** Whether any parameter is a header: those do not decide the answer. */
+  headers: boolean;
+  fewest: number;
+  most: number;
+}
+
+function makeFacts(catalog: Catalog, tool: Tool, population: Population): ToolFacts {
+  const op = population.model.ops.get(tool.name);
+  if (!op) throw new RangeError(`tool ${tool.name} is not part of ${tool.api} in this catalogue`);
+  const response = tool.response ? clean(tool.response) : null;
+  const required = new Set(response?.required ?? []);
+  const path = new Set([...op.scope.map((r) => r.param), op.target?.param]);
+  const k = known(catalog);
+  const plans = () => remember(k.plans, tool.name, KEPT_PLANS, () => makePlans(tool, op, population.model));
+  let list: JsonSchema | undefined = response ?? undefined;
+  for (const name of plans().envelope?.at ?? []) list = list?.properties?.[name];
+  return {
+    op,
+    population,
+    check: k.checks.get(`${tool.name}?`, tool.parameters, true),
+    plans,
+    response,
+    settled: Object.entries(response?.properties ?? {}).flatMap(([name, schema]) => {
+      const role = settledRole(name);
+      return role === null ? [] : [{ name, role, schema, required: required.has(name) }];
+    }),
+    keys: new Set([...op.scope, ...op.refs].map((r) => r.param)),
+    isValue: (param) => !path.has(param) && tool.places[param] !== "header",
+    headers: Object.values(tool.places).includes("header"),
+    fewest: list?.minItems ?? 0,
+    most: list?.maxItems ?? 100,
+  };
 }
 
 /** A plan without what stands at a path: that is made apart. */
@@ -259,7 +319,8 @@ class WorldSession implements Session {
     const id = callKey(tool.name, args);
     const attempt = (this.#attempts.get(id) ?? 0) + 1;
     this.#attempts.set(id, attempt);
-    const draw = key(this.#seed, hashText(id), attempt);
+    const draw = hash2(hash2(hash2(KEY, this.#seed), hashText(id)), attempt);
+    const facts = this.#world.facts(tool);
     const latencyMs = drawLatency(tool.name, draw);
     const refuse = (outcome: "invalid" | "not_found", status: number, error: string): CallResult => ({
       outcome,
@@ -269,14 +330,15 @@ class WorldSession implements Session {
       fault: null,
     });
 
-    const findings = checkArguments(this.#world.catalog, tool, args);
+    const findings = facts.check(args);
     if (findings.length)
       return refuse("invalid", 400, `invalid arguments for ${tool.name}: ${findings.slice(0, 5).join("; ")}`);
-    const call = new Call(this.#world, this, tool, args);
+    const call = new Call(this.#world, this, tool, facts, args, id);
     const missing = call.missing();
     if (missing) return refuse("not_found", 404, missing);
 
-    const fault = attempt === 1 ? (this.#planted.get(id) ?? drawFault(this.#world.options.faults ?? {}, draw)) : null;
+    const fault =
+      attempt === 1 ? (this.#planted.get(id) ?? drawFault(this.#world.options.faults ?? NO_FAULTS, draw)) : null;
     if (fault) {
       // A write is never half done: faults that show part of an answer turn into a refusal for it.
       const kind = call.writes() && (fault === "partial" || fault === "changed_schema") ? "server_error" : fault;
@@ -308,9 +370,9 @@ class WorldSession implements Session {
 
   // What follows is for the calls of this session.
 
-  /** Whether the session has changed nothing at all yet. */
-  get untouched(): boolean {
-    return this.#writes.length === 0;
+  /** Whether the session has set values of no entity but this one. */
+  touchesOnly(api: string, type: string, index: number): boolean {
+    return this.#values.size === 0 || (this.#values.size === 1 && this.#values.has(`${api}|${type}|${index}`));
   }
 
   write(w: Write): void {
@@ -357,17 +419,27 @@ class Call {
   readonly #session: WorldSession;
   readonly #tool: Tool;
   readonly #args: JsonObject;
+  readonly #facts: ToolFacts;
+  readonly #id: string;
   readonly #population: Population;
   readonly #scope: { type: string; index: number }[] = [];
   #target: number | null = null;
 
-  constructor(world: World, session: WorldSession, tool: Tool, args: JsonObject) {
+  constructor(world: World, session: WorldSession, tool: Tool, facts: ToolFacts, args: JsonObject, id: string) {
     this.#world = world;
     this.#session = session;
     this.#tool = tool;
+    this.#facts = facts;
     this.#args = args;
-    this.op = world.op(tool);
-    this.#population = world.population(tool.api);
+    this.#id = id;
+    this.op = facts.op;
+    this.#population = facts.population;
+  }
+
+  /** Details of this very call: the same for the same arguments, headers apart. */
+  #own(): Persona {
+    const said = this.#facts.headers ? canonical(this.#meaningful()) : this.#id.slice(this.#tool.name.length + 1);
+    return new Persona(key(this.#world.seed, this.#tool.name, said));
   }
 
   /** Resolves every identifier of the call; the message names the first that is unknown. */
@@ -458,7 +530,7 @@ class Call {
     const { op } = this;
     switch (op.kind) {
       case "compute":
-        return this.#body(null, new Persona(key(this.#world.seed, this.#tool.name, canonical(this.#meaningful()))));
+        return this.#body(null, this.#own());
       case "list":
         return this.#list();
       case "get":
@@ -480,12 +552,7 @@ class Call {
           id,
           values,
         });
-        return this.#body(
-          this.#target,
-          this.#target === null
-            ? new Persona(key(this.#world.seed, this.#tool.name, canonical(this.#meaningful())))
-            : null,
-        );
+        return this.#body(this.#target, this.#target === null ? this.#own() : null);
       }
       case "delete": {
         const type = op.target?.type ?? op.type ?? "item";
@@ -496,7 +563,7 @@ class Call {
             id: this.#scopeId(),
             values: this.#values(),
           });
-          return this.#body(null, new Persona(key(this.#world.seed, this.#tool.name, canonical(this.#meaningful()))));
+          return this.#body(null, this.#own());
         }
         const body = this.#body(this.#target, null);
         this.#session.write({
@@ -520,10 +587,9 @@ class Call {
 
   /** Arguments that are values of the entity: no headers, no owners, not the identifier of the target. */
   #values(): JsonObject {
-    const skip = new Set([...this.op.scope.map((r) => r.param), this.op.target?.param]);
-    return Object.fromEntries(
-      Object.entries(this.#args).filter(([k]) => !skip.has(k) && this.#tool.places[k] !== "header"),
-    );
+    const out: JsonObject = {};
+    for (const k of Object.keys(this.#args)) if (this.#facts.isValue(k)) out[k] = this.#args[k] as Json;
+    return out;
   }
   #meaningful(): JsonObject {
     return Object.fromEntries(Object.entries(this.#args).filter(([k]) => this.#tool.places[k] !== "header"));
@@ -535,7 +601,7 @@ class Call {
     const values = this.#values();
     if (!type) {
       this.#session.write({ kind: "create", resource: this.#resource("item"), id: this.#scopeId(), values });
-      return this.#body(null, new Persona(key(this.#world.seed, this.#tool.name, canonical(this.#meaningful()))));
+      return this.#body(null, this.#own());
     }
     const made = this.#session.made(api, type);
     const index =
@@ -575,11 +641,17 @@ class Call {
 
   /** An entity as a plan shows it. The value may be shared: nobody changes it. */
   #shown(plan: Plan, type: string, index: number): Json {
-    const make = () => fill(plan, this.#fillOf(type, index, this.#population.persona(type, index)));
-    if (!this.#session.untouched) return make();
+    const api = this.#tool.api;
+    const f = this.#fillOf(type, index, this.#population.persona(type, index));
+    if (index >= CREATED || !this.#session.touchesOnly(api, type, index)) return fill(plan, f);
     let id = String(index);
     for (const r of this.op.scope) id += `|${this.#args[r.param]}`;
-    return this.#world.shared(plan, id, make);
+    const owners = this.#owners(type);
+    const base = this.#world.shared(plan, id, () =>
+      fill(plan, { ...f, overlay: (t, i) => (i === index ? this.#owners(t) : undefined) }),
+    );
+    const set = this.#session.overlay(api, type, index);
+    return set ? (patched(base, plan, set, owners) ?? fill(plan, f)) : base;
   }
 
   /** What the path says of the entity: its owners' identifiers stand in its fields. */
@@ -593,14 +665,10 @@ class Call {
 
   /** A body around one entity, or around details drawn for this very call. */
   #body(index: number | null, persona: Persona | null): Json {
-    const plans = this.#world.plans(this.#tool, this.op);
+    const plans = this.#facts.plans();
     const type = index === null ? null : (this.op.target?.type ?? this.op.type);
     const shows = type !== null && (type === this.op.type || this.op.kind === "get");
-    const own =
-      persona ??
-      (type !== null && index !== null
-        ? this.#population.persona(type, index)
-        : new Persona(key(this.#world.seed, this.#tool.name, canonical(this.#meaningful()))));
+    const own = persona ?? (type !== null && index !== null ? this.#population.persona(type, index) : this.#own());
     if (!plans.envelope) {
       const id: JsonObject = type !== null && index !== null ? { id: this.#idOf(type, index, "") } : {};
       if (this.op.kind === "delete") return { ...id, deleted: true };
@@ -612,7 +680,7 @@ class Call {
     if (shows && type !== null && index !== null && plans.entity) {
       const entity = this.#shown(plans.entity, type, index);
       if (at.length === 0) return many ? [entity] : this.#settle(isObject(entity) ? { ...entity } : entity, null);
-      const around = new Persona(key(this.#world.seed, this.#tool.name, canonical(this.#meaningful())));
+      const around = this.#own();
       return place(this.#settle(fill(plan, this.#fillOf(null, 0, around)), null), at, many ? [entity] : entity);
     }
     const echo = this.#echo();
@@ -629,15 +697,15 @@ class Call {
   }
 
   #list(): Json {
-    const plans = this.#world.plans(this.#tool, this.op);
+    const plans = this.#facts.plans();
     const api = this.#tool.api;
     const type = this.op.type;
     if (!type || !plans.entity) {
-      const own = new Persona(key(this.#world.seed, this.#tool.name, canonical(this.#meaningful())));
+      const own = this.#own();
       if (!plans.envelope) return { items: [], total: 0 };
       const { at, many, plan } = plans.envelope;
       if (at.length === 0 && many)
-        return Array.from({ length: Math.min(2, this.#mostItems([])) }, (_, i) =>
+        return Array.from({ length: Math.min(2, this.#facts.most) }, (_, i) =>
           fill(plan, this.#fillOf(null, 0, new Persona(key(own.seed, i)))),
         );
       const body = this.#settle(fill(plan, this.#fillOf(null, 0, own)), null);
@@ -646,19 +714,21 @@ class Call {
       return place(
         body,
         at,
-        Array.from({ length: Math.max(1, this.#fewestItems(at)) }, () => item),
+        Array.from({ length: Math.max(1, this.#facts.fewest) }, () => item),
       );
     }
-    let found = this.#scope.length
+    const existing: readonly number[] = this.#scope.length
       ? this.#scope
-          .map((s) => (s.index < 0 ? [] : s.index >= CREATED ? [] : this.#population.under(type, s.type, s.index)))
+          .map((s): readonly number[] =>
+            s.index < 0 || s.index >= CREATED ? [] : this.#population.under(type, s.type, s.index),
+          )
           .reduce((a, b) => (a.length && b.length ? a.filter((x) => b.includes(x)) : []))
       : this.#population.members(type);
     const made = this.#session
       .made(api, type)
       .filter((m) => this.#scope.every((s) => !m.scope.some((x) => x.type === s.type && x.index !== s.index)));
-    found = [...found, ...made.map((m) => m.index)].filter((i) => !this.#session.isDeleted(api, type, i));
-    const least = this.#fewestItems(plans.envelope?.at ?? []);
+    let found = [...existing, ...made.map((m) => m.index)].filter((i) => !this.#session.isDeleted(api, type, i));
+    const least = this.#facts.fewest;
     if (found.length < least) found = [...this.#population.members(type)];
     for (let i = 0; found.length > 0 && found.length < least; i++) found.push(found[i] as number);
     const whole = plans.entity;
@@ -667,14 +737,14 @@ class Call {
     const unfiltered = found.map(show);
     let items = this.#sort(this.#filter(unfiltered));
     // A schema that wants items gets them: such lists cannot say "nothing found".
-    const fewest = this.#fewestItems(plans.envelope?.at ?? []);
+    const fewest = this.#facts.fewest;
     for (const item of unfiltered) if (items.length < fewest) items = [...items, item];
     return this.#page(items.length, (from, to) => items.slice(from, to), plans);
   }
 
   /** Whether any argument filters or sorts: only then has every entity to be looked at. */
   #looks(): boolean {
-    const skip = new Set([...this.op.scope.map((r) => r.param), ...this.op.refs.map((r) => r.param)]);
+    const skip = this.#facts.keys;
     return Object.keys(this.#args).some(
       (k) => !skip.has(k) && this.#tool.places[k] !== "header" && this.#tool.places[k] !== "path" && !this.#pages(k),
     );
@@ -699,7 +769,7 @@ class Call {
   }
 
   #filter(items: Json[]): Json[] {
-    const skip = new Set([...this.op.scope.map((r) => r.param), ...this.op.refs.map((r) => r.param)]);
+    const skip = this.#facts.keys;
     let out = items;
     for (const [param, value] of Object.entries(this.#args)) {
       if (skip.has(param) || this.#tool.places[param] === "header" || this.#tool.places[param] === "path") continue;
@@ -750,9 +820,8 @@ class Call {
   /** One page of `total` items, which `take` gives from one number up to another. */
   #page(total: number, take: (from: number, to: number) => Json[], plans: Plans): Json {
     const size = firstNumber(this.#of("size")) ?? DEFAULT_PAGE;
-    const where = plans.envelope?.at ?? [];
-    const fewest = this.#fewestItems(where);
-    const limit = Math.max(Math.min(Math.max(1, Math.floor(size)), 20, this.#mostItems(where)), fewest);
+    const fewest = this.#facts.fewest;
+    const limit = Math.max(Math.min(Math.max(1, Math.floor(size)), 20, this.#facts.most), fewest);
     const page = firstNumber(this.#of("page"));
     const token = this.#of("token")
       .map((v) => /^pg(\d+)$/.exec(String(v))?.[1])
@@ -766,7 +835,7 @@ class Call {
     if (!plans.envelope) return { items: shown, total, ...(next === null ? {} : { next_token: `pg${next}` }) };
     const { plan, at } = plans.envelope;
     if (at.length === 0) return shown;
-    const own = new Persona(key(this.#world.seed, this.#tool.name, canonical(this.#meaningful())));
+    const own = this.#own();
     return place(
       this.#settle(fill(plan, this.#fillOf(null, 0, own)), {
         total,
@@ -780,32 +849,16 @@ class Call {
     );
   }
 
-  #fewestItems(at: readonly string[]): number {
-    return this.#listSchema(at)?.minItems ?? 0;
-  }
-  #listSchema(at: readonly string[]) {
-    let s = this.#tool.response ? clean(this.#tool.response) : undefined;
-    for (const name of at) s = s?.properties?.[name];
-    return s;
-  }
-  /** How many items the response's schema allows in the list at a path. */
-  #mostItems(at: readonly string[]): number {
-    return this.#listSchema(at)?.maxItems ?? 100;
-  }
-
   /** Envelope members that speak of the call itself: success, no errors, how many there are, where the next page is. */
   #settle(body: Json, list: Page | null): Json {
-    const schema = this.#tool.response ? clean(this.#tool.response) : undefined;
-    if (body === null || typeof body !== "object" || Array.isArray(body) || !schema?.properties) return body;
-    const required = new Set(schema.required ?? []);
-    for (const name of Object.keys(body)) {
-      const s = schema.properties[name];
-      if (!s) continue;
-      const wanted = settled(name, body[name] as Json, list);
+    if (!isObject(body)) return body;
+    for (const { name, role, schema, required } of this.#facts.settled) {
+      if (!Object.hasOwn(body, name)) continue;
+      const wanted = settled(role, body[name] as Json, list);
       if (wanted === undefined) continue;
-      const v = wanted === "omit" ? undefined : coerce(wanted, s);
+      const v = wanted === "omit" ? undefined : coerce(wanted, schema);
       if (v !== undefined) body[name] = v;
-      else if (!required.has(name)) delete body[name];
+      else if (!required) delete body[name];
     }
     return body;
   }
@@ -851,14 +904,16 @@ interface Page {
   offset: number;
   next: number | null;
 }
-function settled(name: string, now: Json, list: Page | null): Json | undefined {
+function settledRole(name: string): Settled | null {
   let role = settledRoles.get(name);
   if (role === undefined) {
     const words = splitWords(name).join(" ");
     role = SETTLED.find(([, r]) => r.test(words))?.[0] ?? null;
     settledRoles.set(name, role);
   }
-  if (role === null) return undefined;
+  return role;
+}
+function settled(role: Settled, now: Json, list: Page | null): Json | undefined {
   if (role === "success") return typeof now === "boolean" ? true : undefined;
   if (role === "errors") return Array.isArray(now) ? [] : "omit";
   if (role === "code" || role === "status") return typeof now === "number" ? 200 : undefined;
@@ -894,6 +949,26 @@ function fillEchoed(plan: Plan, f: Fill, echo: Map<string, Json> | undefined): J
     if (v !== undefined && typeof v !== "object") body[m.name] = v;
   }
   return body;
+}
+
+/** An unchanged entity with the values that an episode set in it; null where it has to be made anew. */
+function patched(
+  base: Json,
+  plan: Plan,
+  set: ReadonlyMap<string, Json>,
+  owners: ReadonlyMap<string, Json> | undefined,
+): Json | null {
+  if (plan.kind !== "object" || plan.embeds || !isObject(base)) return null;
+  const out = { ...base };
+  for (const m of plan.members) {
+    const said = m.plan.kind === "id" ? undefined : set.get(m.normal);
+    const schema = plan.schema.properties?.[m.name];
+    if (said === undefined || !schema) continue;
+    const taken = coerce(said, schema);
+    if (taken !== undefined) out[m.name] = taken;
+    else if (owners?.has(m.normal)) return null;
+  }
+  return out;
 }
 
 /** Puts a value at a path of member names; objects on the way are made where they are not there. */

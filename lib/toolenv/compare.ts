@@ -41,6 +41,12 @@ const NUMBER = /(?<![\w.])-?\d{1,3}(?:,\d{3})+(?:\.\d+)?(?![\w])|(?<![\w.])-?\d+
 
 /** Text folded for comparison: no case, no accents, signs as spaces. */
 export function fold(text: string): string {
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: plain ASCII has no accents to take off
+  if (/^[\x00-\x7f]*$/.test(text))
+    return text
+      .toLowerCase()
+      .replace(/[^a-z0-9]+/g, " ")
+      .trim();
   return text
     .normalize("NFKD")
     .replace(/\p{M}/gu, "")
@@ -49,9 +55,23 @@ export function fold(text: string): string {
     .trim();
 }
 
+const foldCache = new Map<string, string>();
+/** `fold` for values that come again and again. */
+function folded(text: string): string {
+  let f = foldCache.get(text);
+  if (f === undefined) {
+    f = fold(text);
+    if (foldCache.size > 50_000) foldCache.clear();
+    foldCache.set(text, f);
+  }
+  return f;
+}
+
 /** Dates in a text as YYYY-MM-DD (both readings where day and month are open), and the text without them. */
 export function datesIn(text: string): { dates: Set<string>[]; rest: string } {
   const dates: Set<string>[] = [];
+  // Every date has a year.
+  if (!/\d{4}/.test(text)) return { dates, rest: text };
   let rest = text;
   for (const [pattern, read] of DATES)
     rest = rest.replace(pattern, (...m) => {
@@ -64,7 +84,19 @@ export function datesIn(text: string): { dates: Set<string>[]; rest: string } {
 }
 
 /** Numbers in a text, thousands separators read; dates and times are no numbers. */
-export function numbersIn(text: string): number[] {
+export function numbersIn(text: string): readonly number[] {
+  if (!/\d/.test(text)) return [];
+  let found = numberCache.get(text);
+  if (!found) {
+    found = findNumbers(text);
+    if (text.length > 80) return found;
+    if (numberCache.size > 50_000) numberCache.clear();
+    numberCache.set(text, found);
+  }
+  return found;
+}
+const numberCache = new Map<string, readonly number[]>();
+function findNumbers(text: string): number[] {
   const { rest } = datesIn(text);
   return (rest.replace(TIME, " ").match(NUMBER) ?? []).map((t) => Number(t.replace(/,/g, ""))).filter(Number.isFinite); // "4e999" in an identifier is no number
 }
@@ -99,7 +131,10 @@ export function sameValue(a: Json, b: Json): boolean {
     typeof b === "boolean"
   )
     return false;
-  return states(String(a), b) && states(String(b), a);
+  const [x, y] = [String(a), String(b)];
+  const digits = /\d/.test(x);
+  if (digits !== /\d/.test(y) || (!digits && folded(x) !== folded(y))) return false;
+  return states(x, b) && states(y, a);
 }
 
 /** Scalars of a JSON value with their pointers. */

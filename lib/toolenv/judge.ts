@@ -2,7 +2,7 @@
 import type { Json } from "../catalog/types.ts";
 import { at, Evidence, sameValue, scalars, states } from "./compare.ts";
 import { canonical } from "./hash.ts";
-import type { CallOutcome, Fact, Task, ToolCall, Verdicts, Write } from "./types.ts";
+import type { CallOutcome, Fact, GoldCall, Task, ToolCall, Verdicts, Write } from "./types.ts";
 import { normal } from "./words.ts";
 import { callKey } from "./world.ts";
 
@@ -29,18 +29,23 @@ const leaf = (pointer: string) =>
       .at(-1) ?? "",
   );
 
+/** Whether a call is the gold one: the same tool with the same arguments. */
+const sameCall = (made: MadeCall, gold: GoldCall): boolean =>
+  made.call.name === gold.tool &&
+  (made.call.arguments === gold.arguments ||
+    callKey(made.call.name, made.call.arguments) === callKey(gold.tool, gold.arguments));
+
 /** Whether a body shows a value under a member of that name. */
 function shows(body: Json, name: string, value: Json): boolean {
-  for (const s of scalars(body)) if (leaf(s.pointer) === name && sameValue(s.value, value)) return true;
+  for (const s of scalars(body)) if (sameValue(s.value, value) && leaf(s.pointer) === name) return true;
   return false;
 }
 
 /** Whether the fact's reading was made: the gold call itself, or another call that shows the same value under the same name. */
 function observed(task: Task, fact: Fact, ok: readonly MadeCall[]): boolean {
   const gold = task.calls.find((c) => c.id === fact.source);
-  const own = gold ? callKey(gold.tool, gold.arguments) : "";
   return ok.some((m) =>
-    callKey(m.call.name, m.call.arguments) === own
+    gold && sameCall(m, gold)
       ? sameValue(at(m.body, fact.pointer) ?? null, fact.value)
       : shows(m.body, leaf(fact.pointer), fact.value),
   );
@@ -53,7 +58,7 @@ function carried(task: Task, ok: readonly MadeCall[]): string | null {
     const to = task.calls.find((c) => c.id === edge.to);
     const value = to?.arguments[edge.argument];
     if (!to || value === undefined) continue;
-    const used = ok.findIndex((m) => callKey(m.call.name, m.call.arguments) === callKey(to.tool, to.arguments));
+    const used = ok.findIndex((m) => sameCall(m, to));
     const before = used < 0 ? ok : ok.slice(0, used);
     const seen = before.some((m) => {
       const given = new Set([...scalars(m.call.arguments)].map((s) => String(s.value)));
@@ -81,6 +86,28 @@ function stateFindings(expected: readonly Write[], made: readonly Write[]): stri
   return [...out, ...left.map((t) => `extra: ${t.slice(0, 120)}`)];
 }
 
+/** Whether the exact verdicts on an episode are all 1: what costs least is looked at first. */
+export function isPerfect(task: Task, episode: Episode): boolean {
+  const answer = episode.answer ?? "";
+  if (answer.trim() === "" || task.facts.some((f) => !states(answer, f.value, f.accepted))) return false;
+  if (stateFindings(task.writes, episode.writes).length) return false;
+  const ok = episode.calls.filter((c) => c.outcome === "ok");
+  return (
+    missingWrites(task, ok) === null &&
+    task.facts.every((f) => observed(task, f, ok)) &&
+    carried(task, ok) === null &&
+    evidenceOf(task, episode).unsupported(answer).length === 0
+  );
+}
+
+/** What the answer of an episode may say. The words that name what was asked for are no claims. */
+function evidenceOf(task: Task, episode: Episode): Evidence {
+  return new Evidence(
+    [task.request, ...task.facts.map((f) => f.label)].join("\n"),
+    episode.calls.map((c) => c.body),
+  );
+}
+
 /**
  * Utility: every fact of the gold reads was observed, and every value that a later call needs was read before.
  * Quality: every fact is in the answer and the final state is the expected one, with no other write.
@@ -93,12 +120,7 @@ export function judgeExact(task: Task, episode: Episode): Verdicts {
   const answer = episode.answer ?? "";
   const unsaid = task.facts.filter((f) => !states(answer, f.value, f.accepted));
   const state = stateFindings(task.writes, episode.writes);
-  // The words that name what was asked for are no claims.
-  const evidence = new Evidence(
-    [task.request, ...task.facts.map((f) => f.label)].join("\n"),
-    episode.calls.map((c) => c.body),
-  );
-  const invented = evidence.unsupported(answer);
+  const invented = evidenceOf(task, episode).unsupported(answer);
   const given = answer.trim() !== "";
   const utility = unread.length === 0 && broken === null && missingWrites(task, ok) === null;
   return {
@@ -133,11 +155,7 @@ function missingWrites(task: Task, ok: readonly MadeCall[]): string | null {
   const feeds = new Set(task.edges.map((e) => e.from));
   // Gold calls that give no fact and feed nothing are there for their effect.
   for (const c of task.calls)
-    if (
-      !read.has(c.id) &&
-      !feeds.has(c.id) &&
-      !ok.some((m) => callKey(m.call.name, m.call.arguments) === callKey(c.tool, c.arguments))
-    )
+    if (!read.has(c.id) && !feeds.has(c.id) && !ok.some((m) => sameCall(m, c)))
       return `${c.tool} was not carried out as asked`;
   return null;
 }

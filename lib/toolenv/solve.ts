@@ -1,7 +1,7 @@
 /** Following a task's gold plan, and the answer that it leads to: the generator's own check, and the scripted policies' source. */
 import type { Catalog, Json } from "../catalog/types.ts";
 import { at } from "./compare.ts";
-import { type Episode, judgeExact, type MadeCall } from "./judge.ts";
+import { type Episode, isPerfect, judgeExact, type MadeCall } from "./judge.ts";
 import type { Backend, Fact, GoldCall, Session, Task, Verdicts } from "./types.ts";
 import { capital } from "./words.ts";
 import { type PlantedFault, World } from "./world.ts";
@@ -51,11 +51,20 @@ export function attempt(
   task: Task,
   plan: { calls?: readonly GoldCall[]; answer?: string } = {},
 ): { verdicts: Verdicts; episode: Episode } {
+  const episode = carriedOut(catalog, world, task, plan);
+  return { verdicts: judgeExact(task, episode), episode };
+}
+function carriedOut(
+  catalog: Catalog,
+  world: World,
+  task: Task,
+  plan: { calls?: readonly GoldCall[]; answer?: string },
+): Episode {
   const session = world.open(1, plantedFaults(task));
   const calls = follow(catalog, session, plan.calls ?? task.calls);
   const episode: Episode = { answer: plan.answer ?? goldAnswer(task), calls, writes: session.writes() };
   session.close();
-  return { verdicts: judgeExact(task, episode), episode };
+  return episode;
 }
 
 export const perfect = (v: Verdicts): boolean => v.quality === 1 && v.faithfulness === 1 && v.utility === 1;
@@ -89,25 +98,25 @@ export function* mutilated(task: Task): Generator<{ calls: GoldCall[]; what: str
  * one fact left out of the answer it does not. Returns what is wrong, or null.
  */
 export function flaw(catalog: Catalog, world: World, task: Task): string | null {
-  const whole = attempt(catalog, world, task);
-  if (!perfect(whole.verdicts))
-    return `the gold plan falls short: ${Object.values(whole.verdicts.reasons).join(" | ")}`;
+  const whole = carriedOut(catalog, world, task, {});
+  if (!isPerfect(task, whole))
+    return `the gold plan falls short: ${Object.values(judgeExact(task, whole).reasons).join(" | ")}`;
   for (const f of task.facts) {
     const call = task.calls.find((c) => c.id === f.source);
-    const body = whole.episode.calls.find(
+    const body = whole.calls.find(
       (m) => m.outcome === "ok" && m.call.name === call?.tool && m.call.arguments === call.arguments,
     )?.body;
     if (body === undefined || at(body, f.pointer) === undefined) return `${f.label} is not where it should be`;
-    const without = judgeExact(task, {
-      ...whole.episode,
+    const without = isPerfect(task, {
+      ...whole,
       answer: goldAnswer(
         task,
         task.facts.filter((x) => x !== f),
       ),
     });
-    if (perfect(without)) return `${f.label} may be left out`;
+    if (without) return `${f.label} may be left out`;
   }
   for (const m of mutilated(task))
-    if (perfect(attempt(catalog, world, task, { calls: m.calls }).verdicts)) return `it can be done ${m.what}`;
+    if (isPerfect(task, carriedOut(catalog, world, task, { calls: m.calls }))) return `it can be done ${m.what}`;
   return null;
 }

@@ -11,7 +11,7 @@ import { DeadEnd, Draft, stop } from "./tasks/draft.ts";
 import type { Piece } from "./tasks/motifs.ts";
 import * as motif from "./tasks/motifs.ts";
 import { brand } from "./tasks/speech.ts";
-import { type Surface, surfaceOf } from "./tasks/surface.ts";
+import { type Offer, type Surface, surfaceOf } from "./tasks/surface.ts";
 import type { Fact, FaultKind, GoldCall, GoldEdge, Shape, Task } from "./types.ts";
 import { capital, humanise, pluralPhrase, splitWords } from "./words.ts";
 import type { World } from "./world.ts";
@@ -235,8 +235,8 @@ function finish(d: Draft, pieces: readonly Piece[], wish: Wish, spec: TaskSpec, 
   if (tools.some((t) => request.includes(t) && t.includes("_"))) stop("the request names a tool");
   const queries: Record<string, string> = {};
   for (const i of order) {
-    const { tool } = (d.steps[i] as (typeof d.steps)[number]).offer;
-    queries[tool.name] ??= queryFor(d, i, spec.retriever) ?? stop("the tool cannot be found");
+    const { offer } = d.steps[i] as (typeof d.steps)[number];
+    queries[offer.tool.name] ??= queryFor(offer, spec.retriever) ?? stop("the tool cannot be found");
   }
   const faults: Record<string, FaultKind> = {};
   if (wish.fault) {
@@ -372,9 +372,24 @@ const VERBS = {
   compute: "get",
 } as const;
 
-/** A search that finds the step's tool within the top 10, or null: what the tool must do, in plain words first. */
-function queryFor(d: Draft, step: number, retriever: Retriever): string | null {
-  const { offer } = d.steps[step] as (typeof d.steps)[number];
+/** Queries by offer, which belongs to one catalogue: a retriever answers the same every time. */
+const queryCache = new WeakMap<Retriever, WeakMap<Offer, string | null>>();
+
+/** A search that finds an operation's tool within the top 10, or null: what the tool must do, in plain words first. */
+function queryFor(offer: Offer, retriever: Retriever): string | null {
+  let byOffer = queryCache.get(retriever);
+  if (!byOffer) {
+    byOffer = new WeakMap();
+    queryCache.set(retriever, byOffer);
+  }
+  let query = byOffer.get(offer);
+  if (query === undefined) {
+    query = findQuery(offer, retriever);
+    byOffer.set(offer, query);
+  }
+  return query;
+}
+function findQuery(offer: Offer, retriever: Retriever): string | null {
   const { tool, op, type } = offer;
   const noun = op.kind === "list" ? pluralPhrase(humanise(type)) : humanise(type);
   const owner = op.scope.at(-1);

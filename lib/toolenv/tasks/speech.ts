@@ -67,10 +67,26 @@ export function brand(tool: Tool): string {
 export function readable(phrase: string, near: string): boolean {
   const words = splitWords(phrase);
   if (!words.length || words.length > 4) return false;
-  const around = new Set(splitWords(near.replace(/[^A-Za-z0-9 ]/g, " ")).flatMap((w) => [w, singular(w)]));
-  return words.every(
-    (w) => w.length > 1 && !/\d/.test(w) && (isOrdinary(w) || around.has(w) || around.has(singular(w)) || SHORT.has(w)),
-  );
+  const seen = (w: string) => {
+    const around = wordsAround(near);
+    return around.has(w) || around.has(singular(w));
+  };
+  return words.every((w) => w.length > 1 && !/\d/.test(w) && (isOrdinary(w) || SHORT.has(w) || seen(w)));
+}
+const aroundCache = new Map<string, ReadonlySet<string>>();
+function wordsAround(near: string): ReadonlySet<string> {
+  let around = aroundCache.get(near);
+  if (!around) {
+    const words: string[] =
+      near
+        .replace(/[^A-Za-z0-9 ]/g, " ")
+        .match(/\S+/g)
+        ?.flatMap(splitWords) ?? [];
+    around = new Set(words.flatMap((w) => [w, singular(w)]));
+    if (aroundCache.size > 5000) aroundCache.clear();
+    aroundCache.set(near, around);
+  }
+  return around;
 }
 const SHORT = new Set(
   "id url sku vat iban bic ip vm dns sms isbn ean upc iso crm api ui pdf zip tax app repo org email username".split(

@@ -178,10 +178,25 @@ export function surfaceOf(catalog: Catalog, api: string): Surface {
 }
 
 /** Fields of a type that point at another type which can be read by its identifier. */
-export function links(catalog: Catalog, surface: Surface, from: Offer): { field: string; role: string; to: Offer }[] {
+export function links(catalog: Catalog, surface: Surface, from: Offer): readonly Link[] {
+  let found = linkCache.get(from);
+  if (!found) {
+    found = findLinks(catalog, surface, from);
+    linkCache.set(from, found);
+  }
+  return found;
+}
+interface Link {
+  field: string;
+  role: string;
+  to: Offer;
+}
+/** By offer, which belongs to one surface of one catalogue. */
+const linkCache = new WeakMap<Offer, readonly Link[]>();
+function findLinks(catalog: Catalog, surface: Surface, from: Offer): Link[] {
   const model = apiModel(catalog, surface.api);
   const type = model.types.get(from.type);
-  const out: { field: string; role: string; to: Offer }[] = [];
+  const out: Link[] = [];
   for (const f of type?.fields.values() ?? []) {
     const to = referredType(f.name, f.schema, model.types);
     if (!to || to === from.type) continue;

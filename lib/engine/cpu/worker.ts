@@ -21,8 +21,9 @@ const start: Start = workerData;
 const kernels = instantiate(start);
 const words = new Int32Array(start.memory.buffer);
 words[THREAD_IDS / 4 + start.thread] = systemThread();
-parentPort?.postMessage("ready");
+// Read before the main thread hears of this worker: a dispatch made right after "ready" must not be taken for an old one.
 let epoch = Atomics.load(words, EPOCH / 4);
+parentPort?.postMessage("ready");
 while (Atomics.load(words, QUIT / 4) === 0) {
   const now = kernels.spin(epoch, SPINS);
   if (now === epoch) {

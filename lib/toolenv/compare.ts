@@ -138,17 +138,23 @@ export function sameValue(a: Json, b: Json): boolean {
 }
 
 /** Scalars of a JSON value with their pointers. */
-export function* scalars(
-  value: Json,
-  pointer = "",
-): Generator<{ pointer: string; value: null | boolean | number | string }> {
-  if (value === null || typeof value !== "object") {
-    yield { pointer, value };
-    return;
-  }
-  for (const [k, v] of Object.entries(value))
-    yield* scalars(v as Json, `${pointer}/${k.replace(/~/g, "~0").replace(/\//g, "~1")}`);
+export function scalars(value: Json, pointer = ""): Scalar[] {
+  const out: Scalar[] = [];
+  collect(value, pointer, out);
+  return out;
 }
+export interface Scalar {
+  pointer: string;
+  value: null | boolean | number | string;
+}
+function collect(value: Json, pointer: string, out: Scalar[]): void {
+  if (value === null || typeof value !== "object") out.push({ pointer, value });
+  else if (Array.isArray(value))
+    for (let i = 0; i < value.length; i++) collect(value[i] as Json, `${pointer}/${i}`, out);
+  else for (const k of Object.keys(value)) collect(value[k] as Json, `${pointer}/${escaped(k)}`, out);
+}
+/** A member's name in a JSON pointer. */
+const escaped = (name: string) => (/[~/]/.test(name) ? name.replace(/~/g, "~0").replace(/\//g, "~1") : name);
 
 /** The value at a JSON pointer (RFC 6901), or undefined. */
 export function at(root: Json, pointer: string): Json | undefined {

@@ -61,10 +61,10 @@ function carried(task: Task, ok: readonly MadeCall[]): string | null {
     const used = ok.findIndex((m) => sameCall(m, to));
     const before = used < 0 ? ok : ok.slice(0, used);
     const seen = before.some((m) => {
-      const given = new Set([...scalars(m.call.arguments)].map((s) => String(s.value)));
+      const given = new Set(scalars(m.call.arguments).map((s) => String(s.value)));
       return (
         !given.has(String(value)) &&
-        [...scalars(m.body)].some((s) => String(s.value) === String(value) || sameValue(s.value, value))
+        scalars(m.body).some((s) => String(s.value) === String(value) || sameValue(s.value, value))
       );
     });
     if (!seen) return `the ${edge.argument} of ${to.tool} was not read from any response before it was used`;

@@ -85,8 +85,11 @@ class Apis {
     if (!pool.size) throw new TaskShortage(`no provider of this catalogue is in the ${split} split`);
     this.#pool = [...pool];
   }
-  draw(rng: Rng): Surface {
-    return surfaceOf(this.#catalog, rng.pick(this.#pool));
+  /** An API of the pool; one that suits, where a few draws meet one. */
+  draw(rng: Rng, suits: (s: Surface) => boolean = () => true): Surface {
+    let s = surfaceOf(this.#catalog, rng.pick(this.#pool));
+    for (let i = 0; i < 20 && !suits(s); i++) s = surfaceOf(this.#catalog, rng.pick(this.#pool));
+    return s;
   }
 }
 
@@ -157,8 +160,8 @@ function tryTask(catalog: Catalog, world: World, spec: TaskSpec, apis: Apis, wis
 
 function build(d: Draft, wish: Wish, apis: Apis): Piece[] {
   const { rng } = d;
-  const s = apis.draw(rng);
   const { shape, writes, cross } = wish;
+  const s = apis.draw(rng, shape === "diamond" ? (x) => motif.canStartDiamond(x, d) : undefined);
   const other = () => (cross ? apis.draw(rng) : s);
   const one = (from: Surface): Piece =>
     writes && rng.chance(0.7)
@@ -291,7 +294,7 @@ function edgesOf(d: Draft, ids: readonly string[], layers: readonly number[]): G
         const own = Object.values(a.args).some((v) => sameValue(v, value));
         const hit = own
           ? undefined
-          : [...scalars(a.body)].find((x) => x.value !== null && String(x.value) === String(value));
+          : scalars(a.body).find((x) => x.value !== null && String(x.value) === String(value));
         if (hit && !out.some((e) => e.from === ids[from] && e.to === ids[to]))
           out.push({ from: ids[from] as string, to: ids[to] as string, kind: "soft", argument, pointer: hit.pointer });
       });

@@ -1,6 +1,6 @@
 /** A task being made: calls that have been carried out in a fresh session, where each argument came from, and what is asked. */
 import type { Catalog, Json, JsonObject, Tool } from "../../catalog/types.ts";
-import { at, isOrdinary, sameValue, scalars } from "../compare.ts";
+import { at, isOrdinary, type Scalar, sameValue, scalars } from "../compare.ts";
 import { type FieldClass, fieldClass } from "../fields.ts";
 import { canonical, type Rng } from "../hash.ts";
 import { Persona } from "../persona.ts";
@@ -237,7 +237,7 @@ export class Draft {
           return { pointer: x.pointer, value: x.value };
       return null;
     }
-    const found = [...scalars(s.body)].filter((x) => x.value !== null && String(x.value) === String(value));
+    const found = this.#scalars(step).filter((x) => x.value !== null && String(x.value) === String(value));
     // The identifier where the entity shows it; failing that, the place that is least deep.
     const own = ref.key === "" ? (this.population(s.offer.tool).model.types.get(ref.type)?.idField ?? "id") : ref.key;
     const rank = (pointer: string) =>
@@ -290,9 +290,14 @@ export class Draft {
   isNews(value: Json, shownBy: readonly number[]): boolean {
     if (this.told.some((t) => sameValue(t, value)) || this.asked.some((a) => sameValue(a.value, value))) return false;
     for (const i of shownBy)
-      for (const x of scalars((this.steps[i] as Step).body))
-        if (x.value !== null && sameValue(x.value, value)) return false;
+      for (const x of this.#scalars(i)) if (x.value !== null && sameValue(x.value, value)) return false;
     return true;
+  }
+
+  readonly #shown: Scalar[][] = [];
+  /** What a step's response shows. */
+  #scalars(step: number): readonly Scalar[] {
+    return (this.#shown[step] ??= scalars((this.steps[step] as Step).body));
   }
 
   /** Asks for up to `n` fields of a step's entity that no other step shows. Dead end where there is none. */

@@ -441,6 +441,34 @@ const CARRIED = new Set<FieldClass>(
   ) as FieldClass[],
 );
 
+/** A function of an object that is found once for each. */
+function once<K extends object, V>(find: (of: K, d: Draft) => V): (of: K, d: Draft) => V {
+  const known = new WeakMap<K, { v: V }>();
+  return (of, d) => {
+    let hit = known.get(of);
+    if (!hit) {
+      hit = { v: find(of, d) };
+      known.set(of, hit);
+    }
+    return hit.v;
+  };
+}
+
+/** Classes of values that the entities of an operation could give to a later call. */
+const gives = once((offer: Offer, d): ReadonlySet<FieldClass> => {
+  const fields = d.population(offer.tool).type(offer.type).fields.values();
+  return new Set([...fields].map((f) => fieldClass(f.name, clean(f.schema))).filter((c) => CARRIED.has(c)));
+});
+
+/** Classes of values that a create could take from earlier calls, one for each parameter. */
+const takes = once((offer: Offer, _d): readonly FieldClass[] =>
+  Object.entries(offer.tool.parameters.properties).flatMap(([param, raw]) => {
+    const s = clean(raw);
+    const cls = fieldClass(param, s);
+    return s.type === "string" && !s.enum && CARRIED.has(cls) ? [cls] : [];
+  }),
+);
+
 /** Parameters of a create that could take a value of a class. */
 function takers(offer: Offer, cls: FieldClass, value: Json): { param: string; label: string }[] {
   const out: { param: string; label: string }[] = [];
@@ -545,14 +573,26 @@ export function carryOver(d: Draft, from: Surface, to: Surface): Piece {
 
 /** Reads two entities and creates a third from a value of each. */
 export function fanIn(d: Draft, from: Surface, also: Surface, to: Surface): Piece {
-  const a = d.take(pick(d, from.gets));
-  const A = subject(d, a);
-  const b = d.take(
-    pick(
-      d,
-      also.gets.filter((g) => g.tool.name !== d.steps[a]!.offer.tool.name || g.op.target !== null),
+  // Nothing is carried out before it is known that something can be made of it.
+  const wanted = to.creates.map((o) => takes(o, d)).filter((classes) => classes.length > 1);
+  const of = (o: Offer) => [...gives(o, d)];
+  const first = pick(
+    d,
+    wanted.length ? from.gets.filter((g) => of(g).some((c) => wanted.some((w) => w.includes(c)))) : [],
+  );
+  const left = wanted.flatMap((w) =>
+    w.flatMap((c, i) => (gives(first, d).has(c) ? [w.filter((_, j) => j !== i)] : [])),
+  );
+  const second = pick(
+    d,
+    also.gets.filter(
+      (g) =>
+        (g.tool.name !== first.tool.name || g.op.target !== null) && of(g).some((c) => left.some((w) => w.includes(c))),
     ),
   );
+  const a = d.take(first);
+  const A = subject(d, a);
+  const b = d.take(second);
   const B = subject(d, b);
   if (A === B) return stop("twice the same");
   const m = makeFrom(d, [carries(d, a, d.entityPointer(a), A), carries(d, b, d.entityPointer(b), B)], to);
@@ -563,16 +603,27 @@ export function fanIn(d: Draft, from: Surface, also: Surface, to: Surface): Piec
   return { text, brand: own };
 }
 
+const giving = (d: Draft, s: Surface, from: Offer) => links(d.catalog, s, from).filter((l) => gives(l.to, d).size > 0);
+/** Readings of an API that show two others which give something to carry on. */
+const forks = once((s: Surface, d) => s.gets.filter((g) => new Set(giving(d, s, g).map((l) => l.role)).size > 1));
+/** Lists of an API in which one thing can be found, to read both itself and what belongs to it. */
+const families = once((s: Surface, d) =>
+  s.lists.filter(
+    (l) =>
+      under(s.lists, l.type).some((o) => sameOwners(o, l) && gives(o, d).size > 0) &&
+      s.gets.some((g) => g.type === l.type && sameOwners(g, l) && gives(g, d).size > 0),
+  ),
+);
+/** Whether an API could start a diamond. */
+export const canStartDiamond = (s: Surface, d: Draft): boolean => forks(s, d).length > 0 || families(s, d).length > 0;
+
 /** Two readings side by side that start from one found entity: its own page and what belongs to it, or what it points at. */
 function twoSides(d: Draft, s: Surface): { intro: string; known: Known; sides: [Carry[], Carry[]] } {
-  if (d.rng.chance(0.6)) {
-    const from = pick(
-      d,
-      d.rng.shuffle(s.gets).filter((g) => new Set(links(d.catalog, s, g).map((l) => l.role)).size > 1),
-    );
+  if (families(s, d).length === 0 || (forks(s, d).length > 0 && d.rng.chance(0.6))) {
+    const from = pick(d, forks(s, d));
     const a = d.take(from);
     const E = subject(d, a);
-    const sides = d.rng.shuffle(links(d.catalog, s, from)).flatMap((link) => {
+    const sides = d.rng.shuffle(giving(d, s, from)).flatMap((link) => {
       const value = at(d.steps[a]!.body, `${d.entityPointer(a)}/${link.field}`);
       const index = value === undefined || value === null ? null : d.entityOf(link.to.tool, link.to.type, value);
       return index === null ? [] : [{ link, index }];
@@ -587,20 +638,17 @@ function twoSides(d: Draft, s: Surface): { intro: string; known: Known; sides: [
     };
     return { intro: `look up ${E}.`, known: new Map(), sides: [read(x), read(y)] };
   }
-  const list = pick(
-    d,
-    s.lists.filter((l) => under(s.lists, l.type).length && s.gets.some((g) => g.type === l.type && sameOwners(g, l))),
-  );
+  const list = pick(d, families(s, d));
   const found = find(d, list);
   const known = context(d, found.step, list.type, found.index);
   const get = pick(
     d,
-    s.gets.filter((g) => g.type === list.type && sameOwners(g, list)),
+    s.gets.filter((g) => g.type === list.type && sameOwners(g, list) && gives(g, d).size > 0),
   );
   const a = d.take(get, { known });
   const child = pick(
     d,
-    under(s.lists, list.type).filter((o) => sameOwners(o, list)),
+    under(s.lists, list.type).filter((o) => sameOwners(o, list) && gives(o, d).size > 0),
   );
   const b = d.take(child, { known });
   const kids = at(d.steps[b]!.body, d.entityPointer(b));
@@ -620,7 +668,7 @@ export function diamond(d: Draft, s: Surface, draw: () => Surface): Piece {
   if (!sides[0].length || !sides[1].length) return stop("nothing to carry");
   const own = brand(d.steps[0]!.offer.tool);
   let m: ReturnType<typeof makeFrom> | null = null;
-  for (let tries = 0; tries < 12 && !m; tries++) m = attemptMake(d, sides, draw(), known);
+  for (let tries = 0; tries < 30 && !m; tries++) m = attemptMake(d, sides, draw(), known);
   if (!m) return stop("nothing can be made from this");
   const made = d.steps[m.step]!;
   const forIt = m.offer.op.scope.some((r) => made.sources[r.param]?.from === "step") ? "for it" : "";
@@ -637,7 +685,9 @@ function attemptMake(
   to: Surface,
   known: Known,
 ): ReturnType<typeof makeFrom> | null {
-  const fits = to.creates.some((o) => sides.every((side) => side.some((c) => takers(o, c.cls, c.value).length > 0)));
+  const fits = to.creates.some(
+    (o) => takes(o, d).length > 1 && sides.every((side) => side.some((c) => takers(o, c.cls, c.value).length > 0)),
+  );
   return fits ? makeFrom(d, sides, to, known) : null;
 }
 
@@ -686,9 +736,9 @@ export function findAndMakeInside(d: Draft, s: Surface): Piece {
   return { text, brand: brand(offer.tool) };
 }
 
-/** Finds two entities by name, each in its own list, and creates something that refers to both. */
-export function fanInByName(d: Draft, s: Surface): Piece {
-  const options = s.creates.flatMap((offer) => {
+/** Creates of an API that refer to two things which its lists show. */
+const meetings = once((s: Surface, _d) =>
+  s.creates.flatMap((offer) => {
     const wanted = [offer.op.scope.at(-1)?.type, ...offer.op.refs.map((r) => r.type)].filter(
       (t): t is string => t !== undefined,
     );
@@ -696,8 +746,12 @@ export function fanInByName(d: Draft, s: Surface): Piece {
       s.lists.filter((l) => l.type === t && (sameOwners(l, offer) || !l.op.scope.length)).slice(0, 1),
     );
     return lists.length >= 2 ? [{ offer, lists: lists.slice(0, 2) }] : [];
-  });
-  const { offer, lists } = pick(d, options);
+  }),
+);
+
+/** Finds two entities by name, each in its own list, and creates something that refers to both. */
+export function fanInByName(d: Draft, s: Surface): Piece {
+  const { offer, lists } = pick(d, meetings(s, d));
   const [x, y] = lists as [Offer, Offer];
   const a = find(d, x);
   const known = context(d, a.step, x.type, a.index);

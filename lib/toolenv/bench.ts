@@ -9,16 +9,26 @@ import { World } from "./world.ts";
 
 export interface ToolenvFigures {
   tools: number;
-  /** Calls a second in one process with catalogue look-ups: wall clock, and per second of processor time. */
+  /** Distinct tools and APIs that the measured calls are of, drawn evenly from the catalogue's APIs. */
+  calledTools: number;
+  calledApis: number;
+  /** Warm calls in one process with catalogue look-ups, each in a fresh session: wall clock, and per second of processor time. */
   callsPerSecond: number;
   callsPerCpuSecond: number;
-  /** The first call of a tool: its API analysed, its plan compiled. Milliseconds, median and 99th percentile. */
+  /** The same per second of processor time, by what the operation does. */
+  byKind: Record<string, { tools: number; callsPerCpuSecond: number }>;
+  /** The first call of a tool: its API read and analysed, its plan compiled. Milliseconds of the wall clock. */
   firstCallMs: { median: number; p99: number };
-  tasksPerSecond: number;
+  /** Tasks a second of processor time: the first ones, whose APIs are read and analysed on the way, and the ones after. */
+  tasksPerCpuSecond: { cold: number; warm: number };
   searchMs: { median: number; p99: number };
   /** Tokens of a tool as agents see it. */
   schemaTokens: { median: number; p95: number };
 }
+
+/** How much of the catalogue the calls are drawn from: fewer APIs than a world keeps analysed, and some tools of each. */
+const APIS = 120;
+const TOOLS_PER_API = 20;
 
 const at = (sorted: readonly number[], q: number) =>
   sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))] ?? 0;
@@ -41,7 +51,7 @@ function someArguments(world: World, tool: Tool, rng: Rng): JsonObject {
 }
 
 /**
- * Measures with a clock in milliseconds that is passed in. `render`: a tool as agents see it; `count`: tokens of a text.
+ * Measures with clocks in milliseconds that are passed in: the wall's, and the processor time of the process with all its threads. `render`: a tool as agents see it; `count`: tokens of a text.
  * The figures are of this machine and its load: the processor-time figure is the steadier one.
  */
 export function benchToolenv(parts: {
@@ -55,39 +65,56 @@ export function benchToolenv(parts: {
   const { catalog, retriever, now, cpu } = parts;
   const rng = new Rng(1);
   const world = new World(catalog, 1);
+  const apis = new Set<string>();
+  for (let i = 0; i < 4000 && apis.size < APIS; i++) apis.add(catalog.byId(rng.int(0, catalog.size - 1)).api);
+  const tools = rng.shuffle([...apis].flatMap((api) => rng.shuffle(catalog.byApi(api)).slice(0, TOOLS_PER_API)));
   const first: number[] = [];
-  const good: { name: string; args: JsonObject }[] = [];
-  while (good.length < 1500 && first.length < 6000) {
-    const tool = catalog.byId(rng.int(0, catalog.size - 1));
+  const good: { name: string; args: JsonObject; kind: string }[] = [];
+  for (const tool of tools) {
     const start = now();
     const args = someArguments(world, tool, rng);
     const result = world.open(0).call(tool, args);
     first.push(now() - start);
-    if (result.outcome === "ok") good.push({ name: tool.name, args });
+    if (result.outcome === "ok") good.push({ name: tool.name, args, kind: world.op(tool).kind });
   }
-  const pass = () => {
-    for (const g of good) world.open(2).call(catalog.get(g.name) as Tool, g.args);
-  };
-  pass();
-  let rounds = 0;
-  const [wall, used] = [now(), cpu()];
-  while (now() - wall < 4000) {
+  /** Calls all of them over and over, after two rounds unmeasured, for that much processor time. */
+  const measure = (calls: typeof good, ms: number): { perSecond: number; perCpuSecond: number } => {
+    const pass = () => {
+      for (const g of calls) world.open(2).call(catalog.get(g.name) as Tool, g.args);
+    };
     pass();
-    rounds++;
+    pass();
+    const [wall, used] = [now(), cpu()];
+    let n = 0;
+    while (cpu() - used < ms) {
+      pass();
+      n += calls.length;
+    }
+    return {
+      perSecond: Math.round((n / (now() - wall)) * 1000),
+      perCpuSecond: Math.round((n / (cpu() - used)) * 1000),
+    };
+  };
+  const all = measure(good, 3000);
+  const byKind: ToolenvFigures["byKind"] = {};
+  for (const kind of [...new Set(good.map((g) => g.kind))].sort()) {
+    const own = good.filter((g) => g.kind === kind);
+    byKind[kind] = { tools: own.length, callsPerCpuSecond: measure(own, 300).perCpuSecond };
   }
-  const calls = rounds * good.length;
-  const [wallMs, cpuMs] = [now() - wall, cpu() - used];
 
-  let tasks = 0;
-  // The first hundred read their APIs; the rest shows the pace of a long run.
-  const source = generateTasks(catalog, world, { split: "train", seed: 3, count: 400, retriever });
-  for (let i = 0; i < 100; i++) source.next();
-  const begun = now();
-  for (const _ of source) tasks++;
-  const taskMs = now() - begun;
+  // The set is large, as in training; only its start is made: what comes first pays for reading the APIs.
+  const source = generateTasks(catalog, world, { split: "train", seed: 3, count: 2500, retriever });
+  const pace = (most: number, ms: number): number => {
+    const used = cpu();
+    let n = 0;
+    while (n < most && cpu() - used < ms && !source.next().done) n++;
+    return Math.round((n / (cpu() - used)) * 10_000) / 10;
+  };
+  const cold = pace(200, 15_000);
+  const warm = pace(500, 15_000);
 
   const searches: number[] = [];
-  for (let i = 0; i < 500; i++) {
+  for (let i = 0; i < 1000; i++) {
     const query = catalog
       .byId(rng.int(0, catalog.size - 1))
       .description.split(" ")
@@ -97,17 +124,20 @@ export function benchToolenv(parts: {
     retriever.search(query, 3);
     searches.push(now() - start);
   }
-  const tokens = Array.from({ length: 400 }, () =>
+  const tokens = Array.from({ length: 1000 }, () =>
     parts.count(parts.render(catalog.byId(rng.int(0, catalog.size - 1)))),
   );
   for (const list of [first, searches, tokens]) list.sort((a, b) => a - b);
   const round = (x: number) => Math.round(x * 1000) / 1000;
   return {
     tools: catalog.size,
-    callsPerSecond: Math.round((calls / wallMs) * 1000),
-    callsPerCpuSecond: Math.round((calls / cpuMs) * 1000),
+    calledTools: good.length,
+    calledApis: apis.size,
+    callsPerSecond: all.perSecond,
+    callsPerCpuSecond: all.perCpuSecond,
+    byKind,
     firstCallMs: { median: round(at(first, 0.5)), p99: round(at(first, 0.99)) },
-    tasksPerSecond: round((tasks / taskMs) * 1000),
+    tasksPerCpuSecond: { cold, warm },
     searchMs: { median: round(at(searches, 0.5)), p99: round(at(searches, 0.99)) },
     schemaTokens: { median: at(tokens, 0.5), p95: at(tokens, 0.95) },
   };

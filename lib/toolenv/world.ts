@@ -75,6 +75,8 @@ function frozen(v: Json): Json {
 export interface WorldOptions {
   /** Chance of each fault at the first attempt of any call; none by default. */
   faults?: FaultRates;
+  /** How many answers of readings are kept for sessions that have changed nothing: rollouts ask the same again and again. 20,000. */
+  remember?: number;
 }
 /** A fault that a task plants on one call's first attempt. */
 export interface PlantedFault extends ToolCall {
@@ -103,6 +105,19 @@ export class World implements Backend {
   /** The same world as a backend whose sessions all have these faults planted. */
   withFaults(planted: readonly PlantedFault[]): Backend {
     return { name: this.name, open: (seed) => this.open(seed, planted) };
+  }
+
+  readonly #answers = new Map<string, Json>();
+  /** The answer to a reading in a session that has changed nothing, where it was given before. Frozen, since it is shared. */
+  remembered(id: string): Json | undefined {
+    return this.#answers.get(id);
+  }
+  remember(id: string, body: Json): Json {
+    const most = this.options.remember ?? 20_000;
+    if (most <= 0) return body;
+    if (this.#answers.size >= most) this.#answers.delete(this.#answers.keys().next().value as string);
+    this.#answers.set(id, frozen(body));
+    return body;
   }
 
   readonly #filled = new Map<Plan, Map<string, Json>>();
@@ -171,6 +186,8 @@ interface ToolFacts {
   keys: ReadonlySet<string>;
   /** Parameters that are values of the entity. */
   isValue(param: string): boolean;
+  /** Whether calls change nothing. */
+  reads: boolean;
   /** Whether any parameter is a header: those do not decide the answer. */
   headers: boolean;
   fewest: number;
@@ -199,6 +216,7 @@ function makeFacts(catalog: Catalog, tool: Tool, population: Population): ToolFa
     }),
     keys: new Set([...op.scope, ...op.refs].map((r) => r.param)),
     isValue: (param) => !path.has(param) && tool.places[param] !== "header",
+    reads: op.kind === "list" || op.kind === "get" || op.kind === "compute",
     headers: Object.values(tool.places).includes("header"),
     fewest: list?.minItems ?? 0,
     most: list?.maxItems ?? 100,
@@ -330,6 +348,14 @@ class WorldSession implements Session {
       fault: null,
     });
 
+    // What was asked before, and can't have changed, is not worked out again.
+    const reads = facts.reads && this.#writes.length === 0;
+    const before = reads ? this.#world.remembered(id) : undefined;
+    if (before !== undefined) {
+      const fault = this.#fault(id, attempt, draw);
+      if (!fault) return { outcome: "ok", status: 200, body: before, latencyMs, fault: null };
+      return faulty(fault, draw, latencyMs, () => before);
+    }
     const findings = facts.check(args);
     if (findings.length)
       return refuse("invalid", 400, `invalid arguments for ${tool.name}: ${findings.slice(0, 5).join("; ")}`);
@@ -337,24 +363,23 @@ class WorldSession implements Session {
     const missing = call.missing();
     if (missing) return refuse("not_found", 404, missing);
 
-    const fault =
-      attempt === 1 ? (this.#planted.get(id) ?? drawFault(this.#world.options.faults ?? NO_FAULTS, draw)) : null;
+    const fault = this.#fault(id, attempt, draw);
     if (fault) {
       // A write is never half done: faults that show part of an answer turn into a refusal for it.
       const kind = call.writes() && (fault === "partial" || fault === "changed_schema") ? "server_error" : fault;
-      const { status, body } = faultBody(kind, draw, () => call.answer());
-      return {
-        outcome: "transient",
-        status,
-        body,
-        latencyMs: kind === "timeout" ? TIMEOUT_MS : latencyMs,
-        fault: kind,
-      };
+      return faulty(kind, draw, latencyMs, () => call.answer());
     }
     const conflict = call.conflict();
     if (conflict) return refuse("invalid", 409, conflict);
     const status = call.op.kind === "create" ? 201 : 200;
-    return { outcome: "ok", status, body: call.answer(), latencyMs, fault: null };
+    const body = reads ? this.#world.remember(id, call.answer()) : call.answer();
+    return { outcome: "ok", status, body, latencyMs, fault: null };
+  }
+
+  /** The fault that hits an attempt, or null: only the first can meet one. */
+  #fault(id: string, attempt: number, draw: number): FaultKind | null {
+    if (attempt > 1) return null;
+    return this.#planted.get(id) ?? drawFault(this.#world.options.faults ?? NO_FAULTS, draw);
   }
 
   writes(): Write[] {
@@ -402,6 +427,11 @@ class WorldSession implements Session {
     for (const [k, v] of values) kept.set(k, v);
     this.#values.set(at, kept);
   }
+}
+
+function faulty(kind: FaultKind, draw: number, latencyMs: number, answer: () => Json): CallResult {
+  const { status, body } = faultBody(kind, draw, answer);
+  return { outcome: "transient", status, body, latencyMs: kind === "timeout" ? TIMEOUT_MS : latencyMs, fault: kind };
 }
 
 /** Identity of a call: name and arguments with sorted keys (method.md section 2). */

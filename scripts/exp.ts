@@ -59,7 +59,10 @@ async function runAll(all: Loaded[], args: Args): Promise<{ json: unknown; exit?
     );
   }
   if (!args.json) {
-    for (const run of runs) console.log(`${run.tables.map((t) => textTable(t, terminalRoom())).join("\n\n")}\n\nrun: ${relative(".", run.dir)}`);
+    for (const run of runs)
+      console.log(
+        `${run.tables.map((t) => textTable(t, terminalRoom())).join("\n\n")}\n\nrun: ${relative(".", run.dir)}`,
+      );
     console.log(`\nNext:\n  bun run compare ${all[0]!.experiment.name}\n  bun run serve`);
   }
   return { json: all.length === 1 ? { ...runs[0]! } : { runs } };

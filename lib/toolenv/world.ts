@@ -75,7 +75,7 @@ function frozen(v: Json): Json {
 export interface WorldOptions {
   /** Chance of each fault at the first attempt of any call; none by default. */
   faults?: FaultRates;
-  /** How many answers of readings are kept for sessions that have changed nothing: rollouts ask the same again and again. 20,000. */
+  /** How many answers are kept, to calls of sessions that have changed nothing before: rollouts ask the same again and again. 20,000. */
   remember?: number;
 }
 /** A fault that a task plants on one call's first attempt. */
@@ -108,7 +108,7 @@ export class World implements Backend {
   }
 
   readonly #answers = new Map<string, Json>();
-  /** The answer to a reading in a session that has changed nothing, where it was given before. Frozen, since it is shared. */
+  /** The body that a call gets in a session that has changed nothing before, where it was made already. Frozen, since it is shared. */
   remembered(id: string): Json | undefined {
     return this.#answers.get(id);
   }
@@ -349,7 +349,7 @@ class WorldSession implements Session {
     });
 
     // What was asked before, and can't have changed, is not worked out again.
-    const reads = facts.reads && this.#writes.length === 0;
+    const reads = facts.reads && this.untouched;
     const before = reads ? this.#world.remembered(id) : undefined;
     if (before !== undefined) {
       const fault = this.#fault(id, attempt, draw);
@@ -394,6 +394,11 @@ class WorldSession implements Session {
   }
 
   // What follows is for the calls of this session.
+
+  /** Whether the session has changed nothing at all yet. */
+  get untouched(): boolean {
+    return this.#writes.length === 0;
+  }
 
   /** Whether the session has set values of no entity but this one. */
   touchesOnly(api: string, type: string, index: number): boolean {
@@ -451,6 +456,7 @@ class Call {
   readonly #args: JsonObject;
   readonly #facts: ToolFacts;
   readonly #id: string;
+  readonly #first: boolean;
   readonly #population: Population;
   readonly #scope: { type: string; index: number }[] = [];
   #target: number | null = null;
@@ -462,6 +468,7 @@ class Call {
     this.#facts = facts;
     this.#args = args;
     this.#id = id;
+    this.#first = session.untouched;
     this.op = facts.op;
     this.#population = facts.population;
   }
@@ -582,7 +589,7 @@ class Call {
           id,
           values,
         });
-        return this.#body(this.#target, this.#target === null ? this.#own() : null);
+        return this.#bodyOnce(this.#target, this.#target === null ? this.#own() : null);
       }
       case "delete": {
         const type = op.target?.type ?? op.type ?? "item";
@@ -593,9 +600,9 @@ class Call {
             id: this.#scopeId(),
             values: this.#values(),
           });
-          return this.#body(null, this.#own());
+          return this.#bodyOnce(null, this.#own());
         }
-        const body = this.#body(this.#target, null);
+        const body = this.#bodyOnce(this.#target, null);
         this.#session.write({
           kind: "delete",
           resource: this.#resource(type),
@@ -631,7 +638,7 @@ class Call {
     const values = this.#values();
     if (!type) {
       this.#session.write({ kind: "create", resource: this.#resource("item"), id: this.#scopeId(), values });
-      return this.#body(null, this.#own());
+      return this.#bodyOnce(null, this.#own());
     }
     const made = this.#session.made(api, type);
     const index =
@@ -641,7 +648,7 @@ class Call {
     this.#session.addMade(api, { type, index, id, scope: [...this.#scope] });
     this.#session.set(api, type, index, flat(values, type));
     this.#session.write({ kind: "create", resource: this.#resource(type), id: String(id), values });
-    return this.#body(index, null);
+    return this.#bodyOnce(index, null);
   }
 
   #idOf(type: string, index: number, field: string): string | number {
@@ -691,6 +698,12 @@ class Call {
     for (const r of this.op.scope)
       if (this.#args[r.param] !== undefined) out.set(normal(r.param), this.#args[r.param] as Json);
     return out;
+  }
+
+  /** The body of a write. The first write of a session shows the same for the same call. */
+  #bodyOnce(index: number | null, persona: Persona | null): Json {
+    if (!this.#first) return this.#body(index, persona);
+    return this.#world.remembered(this.#id) ?? this.#world.remember(this.#id, this.#body(index, persona));
   }
 
   /** A body around one entity, or around details drawn for this very call. */

@@ -164,6 +164,7 @@ async function toolenvBench(args: Args): Promise<unknown> {
         "calls a second",
         `${result.callsPerSecond} (${result.callsPerCpuSecond} per second of processor time), warm, ${result.calledTools} tools of ${result.calledApis} APIs`,
       ],
+      ["  no answer kept", `${result.workedOutPerCpuSecond} per second of processor time`],
       ...Object.entries(result.byKind).map(([kind, k]) => [
         `  ${kind}`,
         `${k.callsPerCpuSecond} per second of processor time, ${k.tools} tools`,

@@ -12,10 +12,12 @@ export interface ToolenvFigures {
   /** Distinct tools and APIs that the measured calls are of, drawn evenly from the catalogue's APIs. */
   calledTools: number;
   calledApis: number;
-  /** Warm calls in one process with catalogue look-ups, each in a fresh session: wall clock, and per second of processor time. */
+  /** Warm calls in one process with catalogue look-ups, each in a fresh session and made before, as in a group of rollouts: wall clock, and per second of processor time. */
   callsPerSecond: number;
   callsPerCpuSecond: number;
-  /** The same per second of processor time, by what the operation does. */
+  /** The same per second of processor time where no answer is kept: each is worked out anew. */
+  workedOutPerCpuSecond: number;
+  /** With answers kept, per second of processor time, by what the operation does. */
   byKind: Record<string, { tools: number; callsPerCpuSecond: number }>;
   /** The first call of a tool: its API read and analysed, its plan compiled. Milliseconds of the wall clock. */
   firstCallMs: { median: number; p99: number };
@@ -78,9 +80,9 @@ export function benchToolenv(parts: {
     if (result.outcome === "ok") good.push({ name: tool.name, args, kind: world.op(tool).kind });
   }
   /** Calls all of them over and over, after two rounds unmeasured, for that much processor time. */
-  const measure = (calls: typeof good, ms: number): { perSecond: number; perCpuSecond: number } => {
+  const measure = (calls: typeof good, ms: number, of = world): { perSecond: number; perCpuSecond: number } => {
     const pass = () => {
-      for (const g of calls) world.open(2).call(catalog.get(g.name) as Tool, g.args);
+      for (const g of calls) of.open(2).call(catalog.get(g.name) as Tool, g.args);
     };
     pass();
     pass();
@@ -96,6 +98,7 @@ export function benchToolenv(parts: {
     };
   };
   const all = measure(good, 3000);
+  const forgetful = measure(good, 2000, new World(catalog, 1, { remember: 0 }));
   const byKind: ToolenvFigures["byKind"] = {};
   for (const kind of [...new Set(good.map((g) => g.kind))].sort()) {
     const own = good.filter((g) => g.kind === kind);
@@ -135,6 +138,7 @@ export function benchToolenv(parts: {
     calledApis: apis.size,
     callsPerSecond: all.perSecond,
     callsPerCpuSecond: all.perCpuSecond,
+    workedOutPerCpuSecond: forgetful.perCpuSecond,
     byKind,
     firstCallMs: { median: round(at(first, 0.5)), p99: round(at(first, 0.99)) },
     tasksPerCpuSecond: { cold, warm },

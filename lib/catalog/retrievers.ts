@@ -2,7 +2,7 @@
 import { join } from "node:path";
 import { bm25 } from "./bm25.ts";
 import { type DenseSource, denseRetriever, denseSource, denseText } from "./dense.ts";
-import { loadEncoder } from "./encoder.ts";
+import { loadEncoder, type SentenceEncoder } from "./encoder.ts";
 import { fts } from "./fts.ts";
 import { DENSE_WEIGHT, fusedRetriever } from "./fuse.ts";
 import { memoryCatalog } from "./memory.ts";
@@ -48,6 +48,16 @@ export async function retrieverOf(
 ): Promise<Retriever> {
   if (name === "bm25") return from.bm25();
   if (name === "fts5") return from.fts();
-  const dense = denseRetriever(from.dense, await loadEncoder(), { cache: from.cache, onProgress });
+  return embedded(name, from, await loadEncoder(), onProgress);
+}
+
+/** The dense ones, with the encoder at hand. */
+export function embedded(
+  name: "dense" | "fused",
+  from: Searchable,
+  encoder: SentenceEncoder,
+  onProgress?: (done: number, of: number) => void,
+): Retriever {
+  const dense = denseRetriever(from.dense, encoder, { cache: from.cache, onProgress });
   return name === "dense" ? dense : fusedRetriever([from.bm25(), dense], [1, DENSE_WEIGHT]);
 }

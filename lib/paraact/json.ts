@@ -3,6 +3,7 @@
  * here each of these is an error with an offset, because nothing that a model wrote is repaired silently.
  */
 import type { Json, JsonObject } from "../catalog/types.ts";
+import { canonicalJson } from "../config/hash.ts";
 import type { ToolCall } from "../toolenv/types.ts";
 
 /** What is wrong with a JSON text, and at which character. */
@@ -117,16 +118,10 @@ export function parseJson(text: string): Json {
   return result;
 }
 
+export { canonicalJson };
+
 export const isObject = (value: Json | undefined): value is JsonObject =>
   typeof value === "object" && value !== null && !Array.isArray(value);
-
-/** JSON with sorted keys and no spaces: equal values give equal text. */
-export function canonicalJson(value: Json): string {
-  if (Array.isArray(value)) return `[${value.map(canonicalJson).join(",")}]`;
-  if (!isObject(value)) return JSON.stringify(value);
-  const entries = Object.keys(value).sort();
-  return `{${entries.map((key) => `${JSON.stringify(key)}:${canonicalJson(value[key] ?? null)}`).join(",")}}`;
-}
 
 /** Names compare trimmed and lower-cased (method.md section 2). */
 export const normalName = (name: string): string => name.trim().toLowerCase();

@@ -3,7 +3,7 @@
  * between real operations, carried out in a world, put into a person's words, and kept only where the exact judge agrees
  * that every call, argument and fact matters.
  */
-import type { Catalog, Json, Retriever, Tool } from "../catalog/types.ts";
+import type { Catalog, Json, JsonObject, Retriever, Tool } from "../catalog/types.ts";
 import { sameValue, scalars } from "./compare.ts";
 import { canonical, contentId, hashText, key, Rng } from "./hash.ts";
 import { flaw } from "./solve.ts";
@@ -29,8 +29,13 @@ export interface TaskSpec {
   faults?: number;
   /** Share of multi-call tasks over several providers. */
   crossProvider?: number;
-  /** Finds the gold tools: a task is kept only where each is within the top 10 of its query. */
+  /** Longest response of a gold call, in characters of JSON: tasks that small models can read. */
+  maxResponse?: number;
+  /** Finds the gold tools: a task is kept only where each is among the first `withinTop` (10) of its query. */
   retriever: Retriever;
+  withinTop?: number;
+  /** Only tools that plain words for what is asked find ("get invoice details by ID in Acme"), not their own descriptions. */
+  plainQueries?: boolean;
 }
 
 /** One provider in this many is held out. */
@@ -151,6 +156,8 @@ function tryTask(catalog: Catalog, world: World, spec: TaskSpec, apis: Apis, wis
   try {
     const pieces = build(draft, wish, apis);
     if (draft.steps.length > (spec.maxCalls ?? 6)) stop("too many calls");
+    const longest = spec.maxResponse ?? Number.POSITIVE_INFINITY;
+    if (draft.steps.some((s) => JSON.stringify(s.body).length > longest)) stop("a response is too long");
     return finish(draft, pieces, wish, spec, catalog, world);
   } catch (error) {
     if (error instanceof DeadEnd) return null;
@@ -218,7 +225,8 @@ function finish(d: Draft, pieces: readonly Piece[], wish: Wish, spec: TaskSpec, 
   }
   const calls: GoldCall[] = order.map((i) => {
     const s = d.steps[i] as (typeof d.steps)[number];
-    return { id: ids[i] as string, tool: s.offer.tool.name, arguments: s.args, step: layers[i] as number };
+    const { name, parameters } = s.offer.tool;
+    return { id: ids[i] as string, tool: name, arguments: asShown(s.args, parameters), step: layers[i] as number };
   });
   if (new Set(calls.map((c) => canonical([c.tool, c.arguments]))).size !== calls.length) stop("the same call twice");
   const edges = edgesOf(d, ids, layers);
@@ -239,7 +247,7 @@ function finish(d: Draft, pieces: readonly Piece[], wish: Wish, spec: TaskSpec, 
   const queries: Record<string, string> = {};
   for (const i of order) {
     const { offer } = d.steps[i] as (typeof d.steps)[number];
-    queries[offer.tool.name] ??= queryFor(offer, spec.retriever) ?? stop("the tool cannot be found");
+    queries[offer.tool.name] ??= queryFor(offer, spec) ?? stop("the tool cannot be found");
   }
   const faults: Record<string, FaultKind> = {};
   if (wish.fault) {
@@ -271,6 +279,13 @@ function finish(d: Draft, pieces: readonly Piece[], wish: Wish, spec: TaskSpec, 
   const wrong = flaw(catalog, world, task);
   if (wrong) stop(wrong);
   return task;
+}
+
+/** Arguments in the order in which the tool shows its parameters, the required ones first. */
+function asShown(args: JsonObject, { properties, required }: Tool["parameters"]): JsonObject {
+  const order = [...required, ...Object.keys(properties)];
+  const place = ([name]: [string, Json]) => (order.includes(name) ? order.indexOf(name) : order.length);
+  return Object.fromEntries(Object.entries(args).sort((a, b) => place(a) - place(b)));
 }
 
 /** Hard edges where a value is carried; soft ones where an earlier response happens to show what a later call is told. */
@@ -375,33 +390,29 @@ const VERBS = {
   compute: "get",
 } as const;
 
-/** Queries by offer, which belongs to one catalogue: a retriever answers the same every time. */
-const queryCache = new WeakMap<Retriever, WeakMap<Offer, string | null>>();
+/** Queries by offer, which belongs to one catalogue, and by what is asked of them: a retriever answers the same every time. */
+const queryCache = new WeakMap<Retriever, WeakMap<Offer, Map<string, string | null>>>();
 
-/** A search that finds an operation's tool within the top 10, or null: what the tool must do, in plain words first. */
-function queryFor(offer: Offer, retriever: Retriever): string | null {
-  let byOffer = queryCache.get(retriever);
-  if (!byOffer) {
-    byOffer = new WeakMap();
-    queryCache.set(retriever, byOffer);
-  }
-  let query = byOffer.get(offer);
+/** A search that finds an operation's tool, or null: what the tool must do, in plain words first. */
+function queryFor(offer: Offer, { retriever, withinTop = 10, plainQueries = false }: TaskSpec): string | null {
+  const byOffer = queryCache.get(retriever) ?? new WeakMap<Offer, Map<string, string | null>>();
+  queryCache.set(retriever, byOffer);
+  const known = byOffer.get(offer) ?? new Map<string, string | null>();
+  byOffer.set(offer, known);
+  const kind = `${withinTop} ${plainQueries}`;
+  let query = known.get(kind);
   if (query === undefined) {
-    query = findQuery(offer, retriever);
-    byOffer.set(offer, query);
+    const found = (q: string) => retriever.search(q, withinTop).some((hit) => hit.tool.name === offer.tool.name);
+    query = queriesFor(offer, plainQueries).find(found) ?? null;
+    known.set(kind, query);
   }
   return query;
 }
-function findQuery(offer: Offer, retriever: Retriever): string | null {
-  const { tool, op, type } = offer;
+function queriesFor({ tool, op, type }: Offer, plainOnly: boolean): string[] {
   const noun = op.kind === "list" ? pluralPhrase(humanise(type)) : humanise(type);
   const owner = op.scope.at(-1);
   const plain = `${VERBS[op.kind]} ${noun}${owner && owner.type !== type ? ` of ${humanise(owner.type)}` : ""}${op.kind === "get" ? " details by ID" : ""} in ${brand(tool)}`;
+  if (plainOnly) return [plain];
   const sentence = (tool.description.split(/[.;]\s/)[0] ?? "").split(" ").slice(0, 14).join(" ");
-  for (const q of [plain, `${sentence} in ${brand(tool)}`, `${splitWords(tool.operation).join(" ")} ${brand(tool)}`])
-    if (found(retriever, q, tool)) return q;
-  return null;
-}
-function found(retriever: Retriever, query: string, tool: Tool): boolean {
-  return retriever.search(query, 10).some((h) => h.tool.name === tool.name);
+  return [plain, `${sentence} in ${brand(tool)}`, `${splitWords(tool.operation).join(" ")} ${brand(tool)}`];
 }

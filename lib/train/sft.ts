@@ -43,6 +43,8 @@ export interface SftOptions {
   /** Every so many steps: held-out loss, `evaluate`, a checkpoint. */
   evaluateEvery: number;
   maxSteps?: number;
+  /** "given": documents are read in their order, a curriculum; else they are shuffled anew in each epoch. */
+  order?: "shuffled" | "given";
   shape?: Schedule["shape"];
   /** Learning rate at the end, as a share of the peak. */
   minRatio?: number;
@@ -218,8 +220,10 @@ function prepare(
 
 /** The documents of every step, over all epochs: a pure function of lengths, settings and seed. */
 function planSteps(lengths: readonly number[], options: SftOptions, seed: number): number[][] {
+  const orderOf = (epoch: number): Iterable<number> =>
+    options.order === "given" ? lengths.keys() : shuffled(lengths.length, seed, epoch);
   const steps: number[][] = [];
   for (let epoch = 0; epoch < options.epochs && steps.length < (options.maxSteps ?? Number.POSITIVE_INFINITY); epoch++)
-    steps.push(...splitSteps(lengths, shuffled(lengths.length, seed, epoch), options.batchTokens));
+    steps.push(...splitSteps(lengths, orderOf(epoch), options.batchTokens));
   return steps.slice(0, options.maxSteps);
 }

@@ -1,0 +1,121 @@
+/**
+ * What a base model reads, in order (design: small-model.md): first sequences to copy, then single calls until they work, then the mix. A share
+ * of it are micro-episodes: one turn with only what it needs before it, for the two skills that come last, picking the tool that fits and turning
+ * stated values into arguments.
+ */
+import { encodeConversation } from "../agents/chat.ts";
+import { hash2 } from "../engine/random.ts";
+import type { Tokenizer } from "../model/types.ts";
+import type { Message } from "../paraact/types.ts";
+import { type Document, shuffled } from "./batch.ts";
+
+export interface Curriculum {
+  /** Tokens in all, and shares of them. */
+  tokens: number;
+  copying: number;
+  singles: number;
+  /** Share of the tokens after the copying that are micro-episodes. */
+  micro: number;
+  /** Longer documents are left out. */
+  cutoff: number;
+  seed: number;
+}
+
+/** A conversation to learn from. `calls`: how many gold calls its task has. */
+export interface Lesson {
+  messages: readonly Message[];
+  calls: number;
+}
+
+/** A random sequence of 8 to 40 ordinary tokens, twice; the second is trained on. What is learnt is to look back and repeat. */
+export function copyingDocument(tokenizer: Tokenizer, seed: number): Document {
+  const ordinary = tokenizer.vocabSize - tokenizer.specials.size;
+  const length = 8 + (hash2(seed, 0) % 33);
+  const sequence = Array.from({ length }, (_, i) => 256 + (hash2(seed, i + 1) % (ordinary - 256)));
+  const ids = Int32Array.from([...sequence, ...sequence]);
+  return { ids, actionMask: Uint8Array.from(ids, (_, i) => (i >= length ? 1 : 0)) };
+}
+
+const isResponse = (m: Message) => m.role === "observation" && m.content.startsWith("<tool_response>");
+const isTools = (m: Message) => m.role === "observation" && m.content.startsWith("<tools>");
+
+/** The micro-episodes of a conversation: its first calls after the tools that were found, and its answer after the responses. */
+export function microEpisodes(messages: readonly Message[]): { pick: Message[] | null; answer: Message[] | null } {
+  const start = messages.filter((m, i) => i < 2 && m.role !== "assistant");
+  const at = messages.findIndex(
+    (m, i) => m.role === "assistant" && isTools(messages[i - 1] ?? m) && m.content.includes("<tool_call>"),
+  );
+  const last = messages.at(-1)!;
+  return {
+    pick: at > 0 ? [...start, messages[at - 1]!, messages[at]!] : null,
+    answer: last.content.includes("<answer>") ? [...start, ...messages.filter(isResponse), last] : null,
+  };
+}
+
+/** Goes round a list in a new order each time, for ever. */
+function* around<T>(items: readonly T[], seed: number): Generator<T> {
+  for (let pass = 0; items.length > 0; pass++) for (const i of shuffled(items.length, seed, pass)) yield items[i]!;
+}
+
+/** The documents in the order in which they are read. A pure function of its arguments. */
+export function curriculum(lessons: readonly Lesson[], tokenizer: Tokenizer, options: Curriculum): Document[] {
+  const { tokens, copying, singles, micro, cutoff, seed } = options;
+  const known = new Map<readonly Message[], Document>();
+  const encode = (messages: readonly Message[]): Document => {
+    const document = known.get(messages) ?? encodeConversation(messages, tokenizer);
+    known.set(messages, document);
+    return document;
+  };
+  const sources = (list: readonly Lesson[], salt: number) => {
+    const pieces = list.map((lesson) => microEpisodes(lesson.messages));
+    return {
+      whole: around(
+        list.map((lesson) => lesson.messages),
+        hash2(seed, salt),
+      ),
+      pick: around(
+        pieces.flatMap((p) => (p.pick ? [p.pick] : [])),
+        hash2(seed, salt + 1),
+      ),
+      answer: around(
+        pieces.flatMap((p) => (p.answer ? [p.answer] : [])),
+        hash2(seed, salt + 2),
+      ),
+    };
+  };
+  const documents: Document[] = [];
+  let read = 0;
+  let skipped = 0;
+  const add = (document: Document) => {
+    documents.push(document);
+    read += document.ids.length;
+  };
+  for (let i = 0; read < copying * tokens; i++) add(copyingDocument(tokenizer, hash2(hash2(seed, 1), i)));
+  const phases = [
+    {
+      until: (copying + singles) * tokens,
+      from: sources(
+        lessons.filter((l) => l.calls === 1),
+        10,
+      ),
+    },
+    { until: tokens, from: sources(lessons, 20) },
+  ];
+  for (const { until, from } of phases) {
+    // Which source is behind its share is read from next, so that shares are of tokens, not of documents.
+    const given = { whole: 0, pick: 0, answer: 0 };
+    const share = { whole: 1 - micro, pick: (micro * 2) / 3, answer: micro / 3 };
+    while (read < until) {
+      const names = (["whole", "pick", "answer"] as const).filter((name) => share[name] > 0);
+      const next = names.reduce((a, b) => (given[b] / share[b] < given[a] / share[a] ? b : a));
+      const { value } = from[next].next();
+      if (value === undefined) break;
+      const document = encode(value);
+      // Counted even where it is left out, so that a list of nothing but long documents comes to an end.
+      given[next] += document.ids.length;
+      if (document.ids.length <= cutoff) add(document);
+      else if (++skipped > lessons.length * 10) break;
+    }
+  }
+  return documents;
+}

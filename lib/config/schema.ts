@@ -91,6 +91,10 @@ const agent = z.strictObject({
       "Searches or calls that one turn may hold at evaluation and in RL; 16 where left out, always 1 in flat paradigms.",
     ),
   constrained: z.boolean().default(true).describe("Schema-constrained decoding."),
+  extractive: z
+    .boolean()
+    .default(false)
+    .describe("Constrained decoding also takes numbers, and every word of an answer, from what was read."),
   temperature: z.number().min(0).default(0).describe("At evaluation; RL samples at its own."),
 });
 

@@ -18,7 +18,11 @@ export type Demos = { kept: number; report: ColdStartReport };
 export async function coldstartStage(shared: Shared, tasks: StageRecord<TasksResult>): Promise<StageRecord<Demos>> {
   const { experiment } = shared.loaded;
   // Demonstrations are as wide as the task allows, whatever width is played later: the ablation of the width compares one and the same model.
-  const { actionsPerTurn: _, ...agent } = {
+  const {
+    actionsPerTurn: _width,
+    extractive: _decoding,
+    ...agent
+  } = {
     ...experiment.agent,
     paradigm: taughtParadigm(experiment.agent.paradigm),
   };

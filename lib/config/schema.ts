@@ -135,6 +135,12 @@ const pretrain = z.strictObject({
   copying: share.default(0.04).describe("Share of the tokens that warm up copying, before anything else."),
   singles: share.default(0.3).describe("Share of the tokens on which only single calls are seen, after the copying."),
   micro: share.default(0.3).describe("Share of micro-episodes: single turns of an episode with what they need."),
+  renaming: z
+    .strictObject({ from: share.default(0.04), share: share.default(0.65) })
+    .prefault({})
+    .describe(
+      "From this share of the tokens on, rare words are exchanged consistently in this share of the documents.",
+    ),
   minRatio: share.default(0.1).describe("Learning rate at the end, as a share of the peak."),
 });
 

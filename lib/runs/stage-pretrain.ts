@@ -30,15 +30,11 @@ export async function pretrainStage(
       const engine = await shared.engine.get();
       const { model, tokenizer } = await openModel(engine, base.result.model);
       try {
-        const { copying, singles, micro, tokens, cutoff, ...rest } = pretrain;
+        const { copying, singles, micro, renaming, tokens, cutoff, ...rest } = pretrain;
         const all = readDemos(demos);
         const lessons = all.slice(WATCHED).map((d) => ({ messages: d.messages, calls: d.task.calls.length }));
         const train = curriculum(lessons, tokenizer, {
-          tokens,
-          copying,
-          singles,
-          micro,
-          cutoff,
+          ...{ tokens, copying, singles, micro, renaming, cutoff },
           seed: experiment.seed,
         });
         const heldout = all.slice(0, WATCHED).map((d) => encodeConversation(d.messages, tokenizer));

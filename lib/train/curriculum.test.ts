@@ -25,7 +25,15 @@ function lesson(calls: number, n: number): Lesson {
 const lessons = Array.from({ length: 40 }, (_, n) => lesson(n % 4 === 0 ? 2 : 1, n));
 const texts = lessons.flatMap((l) => l.messages.map((m) => m.content));
 const tokenizer = await trainTokenizer(texts, { vocabSize: 320, tags: TAG_TOKENS });
-const options = { tokens: 12_000, copying: 0.1, singles: 0.4, micro: 0.3, cutoff: 400, seed: 5 };
+const options = {
+  tokens: 12_000,
+  copying: 0.1,
+  singles: 0.4,
+  micro: 0.3,
+  cutoff: 400,
+  renaming: { from: 0, share: 0 },
+  seed: 5,
+};
 const text = (ids: Int32Array) => tokenizer.decode([...ids]);
 
 test("a copying document says everything twice and trains on the second time only", () => {

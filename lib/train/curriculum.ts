@@ -8,6 +8,7 @@ import { hash2 } from "../engine/random.ts";
 import type { Tokenizer } from "../model/types.ts";
 import type { Message } from "../paraact/types.ts";
 import { type Document, shuffled } from "./batch.ts";
+import { rareWords, renamed } from "./renaming.ts";
 
 export interface Curriculum {
   /** Tokens in all, and shares of them. */
@@ -18,8 +19,16 @@ export interface Curriculum {
   micro: number;
   /** Longer documents are left out. */
   cutoff: number;
+  /** From this share of the tokens on, this share of the documents is renamed, half of them thoroughly. */
+  renaming: { from: number; share: number };
   seed: number;
 }
+
+/** A word in fewer of the lessons than this is rare. */
+const RARE = 0.03;
+/** Share of rare words that are exchanged in a document that is renamed lightly, and thoroughly. */
+const LIGHTLY = 0.5;
+const THOROUGHLY = 0.95;
 
 /** A conversation to learn from. `calls`: how many gold calls its task has. */
 export interface Lesson {
@@ -59,12 +68,24 @@ function* around<T>(items: readonly T[], seed: number): Generator<T> {
 
 /** The documents in the order in which they are read. A pure function of its arguments. */
 export function curriculum(lessons: readonly Lesson[], tokenizer: Tokenizer, options: Curriculum): Document[] {
-  const { tokens, copying, singles, micro, cutoff, seed } = options;
+  const { tokens, copying, singles, micro, cutoff, renaming, seed } = options;
   const known = new Map<readonly Message[], Document>();
   const encode = (messages: readonly Message[]): Document => {
     const document = known.get(messages) ?? encodeConversation(messages, tokenizer);
     known.set(messages, document);
     return document;
+  };
+  const list = rareWords(
+    lessons.map((lesson) => lesson.messages),
+    RARE,
+  );
+  const rare = { list, set: new Set(list) };
+  /** The n-th document that is drawn, renamed where its turn is. */
+  const drawn = (messages: readonly Message[], n: number): Document => {
+    const draw = hash2(hash2(seed, 2), n) / 2 ** 32;
+    if (read < renaming.from * tokens || draw >= renaming.share) return encode(messages);
+    const share = draw < renaming.share / 2 ? THOROUGHLY : LIGHTLY;
+    return encodeConversation(renamed(messages, rare, share, hash2(hash2(seed, 3), n)), tokenizer);
   };
   const sources = (list: readonly Lesson[], salt: number) => {
     const pieces = list.map((lesson) => microEpisodes(lesson.messages));
@@ -86,6 +107,7 @@ export function curriculum(lessons: readonly Lesson[], tokenizer: Tokenizer, opt
   const documents: Document[] = [];
   let read = 0;
   let skipped = 0;
+  let n = 0;
   const add = (document: Document) => {
     documents.push(document);
     read += document.ids.length;
@@ -110,7 +132,7 @@ export function curriculum(lessons: readonly Lesson[], tokenizer: Tokenizer, opt
       const next = names.reduce((a, b) => (given[b] / share[b] < given[a] / share[a] ? b : a));
       const { value } = from[next].next();
       if (value === undefined) break;
-      const document = encode(value);
+      const document = drawn(value, n++);
       // Counted even where it is left out, so that a list of nothing but long documents comes to an end.
       given[next] += document.ids.length;
       if (document.ids.length <= cutoff) add(document);

@@ -17,6 +17,7 @@ import { collect, playAll, scoreAll } from "./collect.ts";
 import { documentOf, drift, episodeMetrics } from "./rollouts.ts";
 import { learningRate } from "./schedule.ts";
 import { DivergedError, TrainingDataError } from "./sft.ts";
+import { stopAsked } from "./stop.ts";
 import { stopwatch } from "./stopwatch.ts";
 import type { RlOptions, RlTask } from "./types.ts";
 import { score, update } from "./update.ts";
@@ -107,7 +108,7 @@ export async function runRl<T extends RlTask>(options: RlOptions<T>, ctx: StageC
   };
 
   if (!resumed) await evaluate();
-  while (step < options.steps && !ctx.stopping) {
+  while (step < options.steps && !(await stopAsked(ctx))) {
     const clock = stopwatch();
     const batch = await collect(options, ctx.seed, state, clock);
     const values: Record<string, number> = {

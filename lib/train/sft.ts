@@ -11,6 +11,7 @@ import { type Document, lossTokens, pack, packMicroBatches, shuffled, splitSteps
 import { Checkpoints, readTrained, writeTrained } from "./checkpoint.ts";
 import { sftLoss } from "./losses.ts";
 import { learningRate, type Schedule } from "./schedule.ts";
+import { stopAsked } from "./stop.ts";
 
 /** The loss or a gradient is no longer a finite number, or a bound was passed. The message names the last good state. */
 export class DivergedError extends Error {
@@ -144,7 +145,8 @@ export async function runSft(options: SftOptions, ctx: StageContext): Promise<Sf
   const early = () => options.patience !== undefined && state.stale >= options.patience;
   if (!resumed) await evaluate();
   let saved = step;
-  while (step < plan.length && !ctx.stopping && !early()) {
+  // One turn of the event loop a step: a signal to stop is heard even where every wait is over at once.
+  while (step < plan.length && !(await stopAsked(ctx)) && !early()) {
     const started = performance.now();
     const members = plan[step]!;
     const total = members.reduce((n, i) => n + lossTokens(train.documents[i]!), 0);

@@ -31,7 +31,7 @@ export interface ConstraintOptions {
 }
 
 /** What an answer may say besides what was read. */
-const OWN_WORDS = "It is done not found and the of I could find empty true false".split(" ");
+const OWN_WORDS = "It is done ID not found and the of I could find empty true false".split(" ");
 
 /**
  * The constraint of one reply. Every reply that can be sampled under it parses without findings, and names only tools in view, with

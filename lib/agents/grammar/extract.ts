@@ -3,7 +3,7 @@
  * answers all of whose words do.
  */
 import type { Json, JsonSchema } from "../../catalog/types.ts";
-import { fits } from "../../toolenv/schema.ts";
+import { fits, isKnownFormat } from "../../toolenv/schema.ts";
 import { boundary, type CopySource, type Next, State } from "./automaton.ts";
 
 const utf8 = new TextEncoder();
@@ -36,9 +36,11 @@ export function numberValues(source: CopySource, schema: JsonSchema): string[] {
 
 /** Whether a schema says what a string looks like, so that the runs that fit it can be listed. */
 export const isShaped = (schema: JsonSchema): boolean =>
-  schema.pattern !== undefined || schema.format !== undefined || (schema.minLength ?? 0) > 1;
+  schema.pattern !== undefined ||
+  (schema.format !== undefined && isKnownFormat(schema.format)) ||
+  (schema.minLength ?? 0) > 1;
 
-/** The runs of whole words of the context that a string schema allows, as JSON, each once. */
+/** The runs of whole words of the context that a string schema allows, as JSON, each once. Empty too where it allows so many that it says little. */
 export function stringValues(source: CopySource, schema: JsonSchema): string[] {
   const { bytes, starts } = source;
   const found = new Set<string>();
@@ -53,7 +55,7 @@ export function stringValues(source: CopySource, schema: JsonSchema): string[] {
       const value = parsed(written);
       if (typeof value === "string" && value.trim() === value && fits(value, { ...schema, type: "string" }))
         found.add(written);
-      if (found.size >= MOST) return [...found];
+      if (found.size >= MOST) return [];
     }
   }
   return [...found];
@@ -77,7 +79,15 @@ export interface Lexicon {
   root: Node;
 }
 
-/** The words of answers, each also with a capital or a small first letter. */
+/** A noun's other number, by the commonest endings: a request for "the end dates" is answered with an "end date". */
+function otherNumber(word: string): string[] {
+  if (!/^\p{L}{3,}$/u.test(word)) return [];
+  if (word.endsWith("ies")) return [`${word.slice(0, -3)}y`];
+  if (word.endsWith("sses") || word.endsWith("xes")) return [word.slice(0, -2)];
+  return word.endsWith("s") ? [word.slice(0, -1)] : [`${word}s`];
+}
+
+/** The words of answers, each also with a capital or a small first letter, and in its other number. */
 export function lexicon(words: Iterable<string>): Lexicon {
   let count = 0;
   const node = (): Node => ({ id: count++, children: new Map(), ends: false });
@@ -91,11 +101,12 @@ export function lexicon(words: Iterable<string>): Lexicon {
     }
     if (here !== root) here.ends = true;
   };
-  for (const word of words) {
-    add(word);
-    add(word.charAt(0).toUpperCase() + word.slice(1));
-    add(word.charAt(0).toLowerCase() + word.slice(1));
-  }
+  for (const given of words)
+    for (const word of [given, ...otherNumber(given)]) {
+      add(word);
+      add(word.charAt(0).toUpperCase() + word.slice(1));
+      add(word.charAt(0).toLowerCase() + word.slice(1));
+    }
   return { root };
 }
 

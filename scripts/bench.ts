@@ -8,6 +8,7 @@ import { WebGpuEngine } from "../lib/engine/webgpu/engine.ts";
 import { decoderShapes, saveTuning, tune, tunePath } from "../lib/engine/webgpu/tune.ts";
 import { type BenchRow, engineRunner, interleave, SIZES } from "../lib/model/bench.ts";
 import { llamaRunner } from "../lib/model/bench-llama.ts";
+import { growth, memoryCurve } from "../lib/model/bench-memory.ts";
 import { JAX_INSTALL, jaxPeer, TORCH_INSTALL, torchPeer } from "../lib/model/bench-peers.ts";
 import { LLAMA_INSTALL } from "../lib/model/llama.ts";
 import { loadTokenizer, qwen3TokenizerDir } from "../lib/model/tokenizer.ts";
@@ -107,7 +108,26 @@ async function modelRows(args: Args, engine: Engine): Promise<{ rows: BenchRow[]
   return { rows, notes: [...notes] };
 }
 
+/** Bytes over the steps of training; fails where they grow. */
+async function memoryBench(args: Args): Promise<unknown> {
+  const engine = await openEngine(args.text("device") as DeviceRequest);
+  const steps = args.number("steps", { min: 16, integer: true })!;
+  const points = await memoryCurve(engine, steps, (p) => args.progress.update(p.step, steps, "memory"));
+  const mib = (bytes: number) => (bytes / 2 ** 20).toFixed(2);
+  const rows = points.map((p) =>
+    [p.step, ...[p.engineBytes, p.peakBytes, p.heapBytes, p.rssBytes].map(mib)].map(String),
+  );
+  const columns = ["step", "engine, MiB", "its peak", "JavaScript", "process"];
+  if (!args.json)
+    console.log(textTable({ title: `memory in training, ${engine.info.description}`, columns, rows, notes: [] }));
+  const grew = growth(points);
+  await engine.dispose();
+  if (grew) throw new Error(`Memory is not flat over ${steps} training steps: ${grew}.`);
+  return { engine: engine.info, points, environment: environment(engine.info) };
+}
+
 async function engineBench(args: Args): Promise<unknown> {
+  if (args.on("memory")) return memoryBench(args);
   const device = args.text("device") as DeviceRequest;
   const noBlas = args.on("no-blas");
   if (noBlas && device !== "cpu") throw new UsageError("--no-blas needs --device cpu.");
@@ -228,7 +248,11 @@ await main(
   {
     name: "bench",
     summary: "measures speed on this machine, beside what else is installed",
-    usage: ["bun run bench engine [--device cpu]", "bun run bench toolenv"],
+    usage: [
+      "bun run bench engine [--device cpu]",
+      "bun run bench engine --memory [--steps 2000]",
+      "bun run bench toolenv",
+    ],
     flags: {
       device: { type: "string", default: "auto", help: "engine: auto, cpu, gpu, software" },
       runs: { type: "string", default: "5", help: "runs of each subject, which take turns" },
@@ -242,6 +266,8 @@ await main(
         type: "boolean",
         help: "engine, WebGPU: first measure which kernel is fastest for each shape on this adapter, and keep it",
       },
+      memory: { type: "boolean", help: "engine: only whether training keeps memory flat; exits with 1 where it grows" },
+      steps: { type: "string", default: "2000", help: "engine --memory: training steps" },
       profile: { type: "boolean", help: "engine, WebGPU: time per kernel" },
       out: { type: "string", help: "also write the JSON there, such as results/bench/name.json" },
     },

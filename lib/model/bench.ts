@@ -13,7 +13,10 @@ export interface BenchSize {
   B: number;
 }
 
-function size(layers: number, C: number, ff: number, H: number, K: number, V: number, T: number, B: number): BenchSize {
+/** A decoder of C channels, ff feed-forward, H heads, K key/value heads and V tokens; B documents of T tokens. */
+export function modelSize(
+  ...[layers, C, ff, H, K, V, T, B]: [number, number, number, number, number, number, number, number]
+): BenchSize {
   const config: ModelConfig = {
     architectures: ["Qwen3ForCausalLM"],
     model_type: "qwen3",
@@ -34,9 +37,9 @@ function size(layers: number, C: number, ff: number, H: number, K: number, V: nu
 
 /** The sizes of issue 6: 4.2 M, 29.4 M and 0.56 M parameters. */
 export const SIZES = {
-  S: size(4, 256, 768, 4, 2, 4096, 512, 8),
-  M: size(8, 512, 1536, 8, 4, 8192, 1024, 4),
-  XS: size(2, 128, 384, 2, 1, 1024, 256, 4),
+  S: modelSize(4, 256, 768, 4, 2, 4096, 512, 8),
+  M: modelSize(8, 512, 1536, 8, 4, 8192, 1024, 4),
+  XS: modelSize(2, 128, 384, 2, 1, 1024, 256, 4),
 } as const;
 
 /** Documents of random ids in which every token but the first is a target. */

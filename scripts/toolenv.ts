@@ -96,6 +96,8 @@ function describe(task: Task, n: number): string {
       `     ${e.kind === "hard" ? "needs" : "may take"}: ${e.to}.${e.argument} from ${e.from} at ${e.pointer}`,
     );
   for (const w of task.writes) lines.push(`     changes: ${w.kind} ${w.resource} ${w.id} ${JSON.stringify(w.values)}`);
+  for (const [tool, names] of Object.entries(task.distractors ?? {}))
+    if (names.length) lines.push(`     looks like ${tool}: ${names.join(", ")}`);
   lines.push(`     answer: ${goldAnswer(task)}`);
   return `${lines.join("\n")}\n`;
 }

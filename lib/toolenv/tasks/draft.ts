@@ -159,7 +159,8 @@ export class Draft {
       sources[ref.param] = source;
       if (source.from === "user") {
         this.told.push(value);
-        if (!own) owners.push(`${belonging(ref.type)} ${mention(ref.type, ref.key, value, this.rng)}`);
+        // What an earlier call was told is not said again.
+        if (!own && !before) owners.push(`${belonging(ref.type)} ${mention(ref.type, ref.key, value, this.rng)}`);
       }
     };
     for (const [ref, index] of entities) set(ref, index, ref === op.target);

@@ -5,10 +5,10 @@
  */
 import type { Catalog, Json, Retriever, Tool } from "../catalog/types.ts";
 import { sameValue, scalars } from "./compare.ts";
-import { canonical, contentId, hashText, key, Rng } from "./hash.ts";
+import { canonical, hashText, key, Rng } from "./hash.ts";
 import type { Op } from "./resources.ts";
 import { flaw } from "./solve.ts";
-import { DeadEnd, Draft, stop } from "./tasks/draft.ts";
+import { DeadEnd, Draft, stop, withId } from "./tasks/draft.ts";
 import type { Piece } from "./tasks/motifs.ts";
 import * as motif from "./tasks/motifs.ts";
 import { brand } from "./tasks/speech.ts";
@@ -332,7 +332,7 @@ function finish(d: Draft, pieces: readonly Piece[], wish: Wish, spec: TaskSpec, 
     distractors,
     split: spec.split,
   };
-  const task: Task = { id: contentId(JSON.parse(JSON.stringify(body)) as Json), ...body };
+  const task = withId(body);
   const wrong = flaw(catalog, world, task);
   if (wrong) stop(wrong);
   return task;

@@ -5,16 +5,19 @@
 import { existsSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { Hono } from "hono";
+import { chatEndpoint } from "../lib/agents/openai/client.ts";
 import { buildCatalog } from "../lib/catalog/build.ts";
 import { defaultCatalogPath, openCatalog, type StoredCatalog } from "../lib/catalog/store.ts";
 import type { JsonObject } from "../lib/catalog/types.ts";
 import { type Environment, SEARCH_LATENCY_MS } from "../lib/paraact/environment.ts";
 import { Episode } from "../lib/paraact/episode.ts";
 import { renderTool } from "../lib/paraact/render.ts";
+import { responseCache } from "../lib/runs/endpoints.ts";
 import { judgeExact, type MadeCall } from "../lib/toolenv/judge.ts";
 import { mountMcp, serveStdio } from "../lib/toolenv/mcp-server.ts";
 import { type EpisodeTools, type ReplyEpisode, service } from "../lib/toolenv/service.ts";
 import { goldAnswer, taskBackend } from "../lib/toolenv/solve.ts";
+import { paraphrased } from "../lib/toolenv/tasks/paraphrase.ts";
 import { generateTasks } from "../lib/toolenv/tasks.ts";
 import type { Shape, Task } from "../lib/toolenv/types.ts";
 import { World } from "../lib/toolenv/world.ts";
@@ -26,6 +29,7 @@ const VERB: Verb = {
   summary: "tasks of the simulated world, and the world as a service",
   usage: [
     "bun run toolenv tasks --n 20 --shape chain      tasks with their solutions",
+    "bun run toolenv tasks --paraphrase http://127.0.0.1:8000/v1 --model qwen3    the same, worded by a model",
     "bun run toolenv play                            walk an episode by hand",
     "bun run toolenv serve --port 7878               HTTP: POST /reset /step /score /close; MCP at /mcp",
     "bun run toolenv mcp                             MCP over standard input and output",
@@ -46,6 +50,9 @@ const VERB: Verb = {
       default: "127.0.0.1",
       help: "serve: address to listen on; loopback unless you say otherwise",
     },
+    paraphrase: { type: "string", help: "tasks: URL of an OpenAI-compatible endpoint that words the requests anew" },
+    model: { type: "string", help: "tasks --paraphrase: the model to ask for" },
+    key: { type: "string", help: "tasks --paraphrase: environment variable that holds the endpoint's key" },
     catalog: { type: "string", help: "catalogue file (data/catalog.sqlite)" },
   },
 };
@@ -85,6 +92,40 @@ function* tasksOf(
   });
 }
 
+/** The tasks in a model's words where those keep to the task. How many did not, and why, goes to standard error. */
+async function wordedAnew(args: Args, catalog: StoredCatalog, tasks: readonly Task[], url: string): Promise<Task[]> {
+  const model = args.text("model");
+  if (!model) throw new UsageError("--paraphrase needs --model: the name of the model that words the requests.");
+  const seed = args.number("seed", { min: 0 }) as number;
+  const endpoint = chatEndpoint({
+    baseURL: url,
+    model,
+    keyVariable: args.text("key") ?? null,
+    cacheDir: responseCache(),
+  });
+  const world = new World(catalog, args.number("world", { min: 0 }) as number);
+  const counts: Record<string, number> = {};
+  let done = 0;
+  const out = await Promise.all(
+    tasks.map(async (task) => {
+      const { task: other, refused } = await paraphrased(catalog, world, task, async (system, user) => {
+        const messages = [
+          { role: "system" as const, content: system },
+          { role: "user" as const, content: user },
+        ];
+        return (await endpoint.complete({ messages, maxTokens: 1000, temperature: 0.7, seed })).content;
+      });
+      const kept = refused ? `scripted, ${refused}` : "paraphrased";
+      counts[kept] = (counts[kept] ?? 0) + 1;
+      args.progress.update(++done, tasks.length, "requests worded anew");
+      return other;
+    }),
+  );
+  const said = Object.entries(counts).map(([what, k]) => `${k} ${what}`);
+  process.stderr.write(`requests by ${model}: ${said.join("; ")}\n`);
+  return out;
+}
+
 function describe(task: Task, n: number): string {
   const lines = [`${n}. ${task.shape}, ${task.providers.join(", ")}  [${task.id}]`, `   ${task.request}`];
   for (const c of task.calls)
@@ -96,6 +137,8 @@ function describe(task: Task, n: number): string {
       `     ${e.kind === "hard" ? "needs" : "may take"}: ${e.to}.${e.argument} from ${e.from} at ${e.pointer}`,
     );
   for (const w of task.writes) lines.push(`     changes: ${w.kind} ${w.resource} ${w.id} ${JSON.stringify(w.values)}`);
+  for (const [tool, names] of Object.entries(task.distractors ?? {}))
+    if (names.length) lines.push(`     looks like ${tool}: ${names.join(", ")}`);
   lines.push(`     answer: ${goldAnswer(task)}`);
   return `${lines.join("\n")}\n`;
 }
@@ -211,11 +254,15 @@ await main(VERB, async (args) => {
     case "tasks": {
       const catalog = await open(args);
       const all: Task[] = [];
+      const url = args.text("paraphrase");
       for (const task of tasksOf(args, catalog, n ?? 20)) {
         all.push(task);
-        if (!args.json) process.stdout.write(`${describe(task, all.length)}\n`);
+        if (!args.json && !url) process.stdout.write(`${describe(task, all.length)}\n`);
       }
-      return { json: all };
+      if (!url) return { json: all };
+      const worded = await wordedAnew(args, catalog, all, url);
+      if (!args.json) for (const [i, t] of worded.entries()) process.stdout.write(`${describe(t, i + 1)}\n`);
+      return { json: worded };
     }
     case "play": {
       const catalog = await open(args);

@@ -8,6 +8,8 @@ function grouped(tools: readonly Tool[], key: (tool: Tool) => string): () => Map
   return () => (groups ??= Map.groupBy(tools, key));
 }
 
+const compare = (a: string, b: string) => (a < b ? -1 : a > b ? 1 : 0);
+
 /**
  * A catalogue of these tools, in this order; each gets its place as its id (the tools are copied shallowly).
  * Throws where a name is not unique or not [a-z0-9_]{1,64}.
@@ -40,6 +42,10 @@ export function memoryCatalog(list: readonly Tool[]): Catalog & { readonly tools
       return tool;
     },
     providers: () => [...byProvider().keys()].sort(),
+    apis: () =>
+      [...byApi()]
+        .map(([api, own]) => ({ provider: own[0]?.provider ?? api, api, tools: own.length }))
+        .sort((a, b) => compare(a.provider, b.provider) || compare(a.api, b.api)),
     byProvider: (provider) => byProvider().get(provider) ?? [],
     byApi: (api) => byApi().get(api) ?? [],
     close() {},

@@ -260,6 +260,7 @@ export function openCatalog(path: string = defaultCatalogPath(), cache = 20_000)
   const names = new Map<string, number>();
   let retriever: Retriever | null = null;
   let providers: string[] | null = null;
+  let apis: { provider: string; api: string; tools: number }[] | null = null;
 
   const byId = (id: number): Tool => {
     const cached = known.get(id);
@@ -306,6 +307,12 @@ export function openCatalog(path: string = defaultCatalogPath(), cache = 20_000)
         .all()
         .map((r) => r.provider)
         .sort()),
+    apis: () =>
+      (apis ??= db
+        .query<{ provider: string; api: string; tools: number }, []>(
+          "SELECT provider, api, COUNT(*) AS tools FROM tool GROUP BY provider, api ORDER BY provider, api",
+        )
+        .all()),
     byProvider: (provider) => providerIds.all(provider).map((r) => byId(r.id)),
     byApi: (api) => apiIds.all(api).map((r) => byId(r.id)),
     bm25: () => (retriever ??= bm25Retriever(Bm25Index.load(indexPath(path), hash, size, searchTexts), byId)),

@@ -91,6 +91,8 @@ export interface Catalog {
   byId(id: number): Tool;
   /** Providers in sorted order. */
   providers(): string[];
+  /** Every API with its provider and how many tools it has, sorted by provider, then API. Reads no tool. */
+  apis(): readonly { provider: string; api: string; tools: number }[];
   /** Tools of one provider, in id order. */
   byProvider(provider: string): Tool[];
   /** Tools of one API, in id order. */

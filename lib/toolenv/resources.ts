@@ -435,6 +435,8 @@ function settleKind(tool: Tool, op: Op, located: boolean): void {
       else op.kind = located || tool.response ? "compute" : "list";
       return;
     case "DELETE":
+      // DELETE /gists/{id}/star takes the star off; the gist stays.
+      if (op.kind === "action") return;
       op.kind = op.target ? "delete" : "action";
       if (!op.target && op.scope.length) op.target = op.scope.pop() ?? null;
       if (op.kind === "action" && op.target) op.type = op.target.type;

@@ -172,6 +172,35 @@ test("the request tells every value that no response gives, names no tool, and e
   }
 });
 
+test("look-alikes are found by a tool's own query, are no gold tools, and do not do in its place", () => {
+  let tried = 0;
+  for (const t of train.slice(0, 25))
+    for (const [tool, names] of Object.entries(t.distractors ?? {})) {
+      const hits = retriever.search(t.queries[tool]!, 10).map((h) => h.tool.name);
+      for (const name of names) {
+        expect(hits).toContain(name);
+        expect(t.tools).not.toContain(name);
+        const { verdicts } = attempt(catalog, world, t, {
+          calls: t.calls.map((c) => (c.tool === tool ? { ...c, tool: name } : c)),
+        });
+        expect([t.request, name, perfect(verdicts)]).toEqual([t.request, name, false]);
+        tried++;
+      }
+    }
+  expect(tried).toBeGreaterThan(75);
+}, 600_000);
+
+test("no provider fills a set, and the rare shapes have their places", () => {
+  const many = [...generateTasks(catalog, world, spec({ count: 150, faults: 0 }))];
+  const counts = new Map<string, number>();
+  for (const p of many.flatMap((t) => t.providers)) counts.set(p, (counts.get(p) ?? 0) + 1);
+  const fair = 150 / counts.size;
+  // A dozen APIs are fewer than the share asks for: none gives more than twice its fair part.
+  for (const n of counts.values()) expect(n).toBeLessThan(2.2 * fair + 5);
+  const of = (s: Shape) => many.filter((t) => t.shape === s).length;
+  expect([of("fan_in") >= 5, of("diamond") >= 3]).toEqual([true, true]);
+}, 600_000);
+
 test("planted faults are met on the path, and the plan still succeeds", () => {
   const hit = train.filter((t) => Object.keys(t.faults).length > 0);
   expect(hit.length).toBeGreaterThan(train.length / 10);

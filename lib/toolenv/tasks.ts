@@ -5,16 +5,17 @@
  */
 import type { Catalog, Json, JsonObject, Retriever, Tool } from "../catalog/types.ts";
 import { sameValue, scalars } from "./compare.ts";
-import { canonical, contentId, hashText, key, Rng } from "./hash.ts";
+import { canonical, hashText, key, Rng } from "./hash.ts";
+import type { Op } from "./resources.ts";
 import { flaw } from "./solve.ts";
-import { DeadEnd, Draft, stop } from "./tasks/draft.ts";
+import { DeadEnd, Draft, stop, withId } from "./tasks/draft.ts";
 import type { Piece } from "./tasks/motifs.ts";
 import * as motif from "./tasks/motifs.ts";
 import { brand } from "./tasks/speech.ts";
 import { type Offer, type Surface, surfaceOf } from "./tasks/surface.ts";
 import type { Fact, FaultKind, GoldCall, GoldEdge, Shape, Task } from "./types.ts";
 import { capital, humanise, pluralPhrase, splitWords } from "./words.ts";
-import type { World } from "./world.ts";
+import { apiModel, type World } from "./world.ts";
 
 export interface TaskSpec {
   split: "train" | "heldout";
@@ -51,23 +52,32 @@ export class TaskShortage extends Error {
 }
 
 const SHAPES: Record<Shape, number> = { single: 2, parallel: 2, chain: 3, fan_out: 2, fan_in: 1, diamond: 1, mixed: 2 };
-/** Providers with thousands of interfaces that read much alike are drawn less often than their size says. */
-const LARGE = new Set(["amazonaws.com", "azure.com", "microsoft.com", "googleapis.com"]);
+/** Most that one provider gives to a set, while others have something left: a share of the tasks, or this many. */
+const SHARE = 0.06;
+const FEW = 5;
 
 /** Places of a row of tasks that share a pool of APIs. */
 const WINDOW = 2500;
 /** APIs of one pool at most: what is read of them stays in memory. */
 const POOL = 320;
 
-/** Draws APIs of one split, from pools as large as the set needs: few tasks need few APIs read. */
+/**
+ * Draws APIs of one split, from pools as large as the set needs: few tasks need few APIs read. A provider is drawn by the
+ * root of the number of its APIs, and not at all once it has given its share: large ones do not fill a set.
+ */
 class Apis {
   readonly #catalog: Catalog;
   readonly #spec: TaskSpec;
+  readonly #given = new Map<string, number>();
+  #most: number;
   #window = -1;
-  #pool: string[] = [];
+  #pool = new Map<string, string[]>();
+  #open: string[] = [];
+  #weights: number[] = [];
   constructor(catalog: Catalog, spec: TaskSpec) {
     this.#catalog = catalog;
     this.#spec = spec;
+    this.#most = Math.max(FEW, Math.ceil(SHARE * spec.count));
     if (!catalog.size) throw new TaskShortage("the catalogue is empty: build or import one first");
   }
   /** Moves on to the pool of a place in the row. */
@@ -81,20 +91,50 @@ class Apis {
     const rare = (this.#spec.shapes ?? SHAPES).diamond ?? 0;
     const share = rare / Object.values(this.#spec.shapes ?? SHAPES).reduce((a, b) => a + b, 0);
     const most = Math.min(POOL, 32 + Math.ceil(count / 3) + Math.ceil(200 * share));
-    const pool = new Set<string>();
-    for (let i = 0; i < most * 40 && pool.size < most; i++) {
-      const tool = this.#catalog.byId(rng.int(0, this.#catalog.size - 1));
-      if (splitOf(tool.provider) !== split || (LARGE.has(tool.provider) && !rng.chance(0.15))) continue;
-      pool.add(tool.api);
+    const left = Map.groupBy(
+      this.#catalog.apis().filter((a) => splitOf(a.provider) === split),
+      (a) => a.provider,
+    );
+    if (!left.size) throw new TaskShortage(`no provider of this catalogue is in the ${split} split`);
+    this.#pool = new Map();
+    for (let i = 0; i < most && left.size; i++) {
+      const providers = [...left.keys()];
+      const sizes = [...left.values()].map((own) => Math.sqrt(own.reduce((n, a) => n + a.tools, 0)));
+      const provider = providers[rng.weighted(sizes)] as string;
+      const own = left.get(provider) ?? [];
+      const [taken] = own.splice(rng.weighted(own.map((a) => a.tools)), 1);
+      if (!own.length) left.delete(provider);
+      this.#pool.set(provider, [...(this.#pool.get(provider) ?? []), taken?.api as string]);
     }
-    if (!pool.size) throw new TaskShortage(`no provider of this catalogue is in the ${split} split`);
-    this.#pool = [...pool];
+    this.#settle();
   }
-  /** An API of the pool; one that suits, where a few draws meet one. */
+  /** Counts a task's providers. */
+  used(providers: readonly string[]): void {
+    for (const p of providers) this.#given.set(p, (this.#given.get(p) ?? 0) + 1);
+    this.#settle();
+  }
+  /** Raises the share where those that have given theirs may be the ones that a place needs. */
+  relax(): void {
+    if (this.#open.length < this.#pool.size) this.#most = Math.ceil(this.#most * 1.02);
+    this.#settle();
+  }
+  #settle(): void {
+    const open = () => [...this.#pool.keys()].filter((p) => (this.#given.get(p) ?? 0) < this.#most);
+    while (!open().length) this.#most = Math.ceil(this.#most * 1.02);
+    this.#open = open();
+    this.#weights = this.#open.map((p) => Math.sqrt(this.#pool.get(p)?.length ?? 0));
+  }
+  /** An API of the pool; one that suits, where the pool has any. */
   draw(rng: Rng, suits: (s: Surface) => boolean = () => true): Surface {
-    let s = surfaceOf(this.#catalog, rng.pick(this.#pool));
-    for (let i = 0; i < 20 && !suits(s); i++) s = surfaceOf(this.#catalog, rng.pick(this.#pool));
-    return s;
+    const one = () => {
+      const provider = this.#open[rng.weighted(this.#weights)] as string;
+      return surfaceOf(this.#catalog, rng.pick(this.#pool.get(provider) as string[]));
+    };
+    let s = one();
+    for (let i = 0; i < 20 && !suits(s); i++) s = one();
+    if (suits(s)) return s;
+    const all = rng.shuffle(this.#open.flatMap((p) => this.#pool.get(p) as string[]));
+    return all.map((api) => surfaceOf(this.#catalog, api)).find(suits) ?? s;
   }
 }
 
@@ -134,11 +174,13 @@ export function* generateTasks(catalog: Catalog, world: World, spec: TaskSpec): 
       if ((kinds.get(kind) ?? 0) >= alike + Math.floor(a / 100)) continue;
       kinds.set(kind, (kinds.get(kind) ?? 0) + 1);
       seen.add(task.id);
+      apis.used(task.providers);
       dry = -1;
       given++;
       yield task;
       break;
     }
+    if (dry >= 0) apis.relax();
   }
 }
 
@@ -165,11 +207,24 @@ function tryTask(catalog: Catalog, world: World, spec: TaskSpec, apis: Apis, wis
   }
 }
 
+/** What an API has to offer to start a shape. */
+const canRead = (s: Surface): boolean => s.gets.length + s.lists.length > 0;
+const SUITS: Record<Shape, (s: Surface, d: Draft) => boolean> = {
+  single: canRead,
+  parallel: canRead,
+  chain: motif.canChain,
+  fan_out: motif.canFanOut,
+  fan_in: motif.canJoin,
+  diamond: motif.canStartDiamond,
+  mixed: motif.canChain,
+};
+
 function build(d: Draft, wish: Wish, apis: Apis): Piece[] {
   const { rng } = d;
   const { shape, writes, cross } = wish;
-  const s = apis.draw(rng, shape === "diamond" ? (x) => motif.canStartDiamond(x, d) : undefined);
-  const other = () => (cross ? apis.draw(rng) : s);
+  const suits = SUITS[shape];
+  const s = apis.draw(rng, (x) => suits(x, d));
+  const other = () => (cross ? apis.draw(rng, canRead) : s);
   const one = (from: Surface): Piece =>
     writes && rng.chance(0.7)
       ? rng.pick([motif.make, motif.change])(d, from)
@@ -193,8 +248,14 @@ function build(d: Draft, wish: Wish, apis: Apis): Piece[] {
     case "fan_out":
       return [rng.chance(0.7) ? motif.fanOut(d, s, rng.int(2, 3)) : motif.forEach(d, s, 4)];
     case "fan_in":
-      if (rng.chance(0.6)) return [motif.fanInByName(d, s)];
-      return [motif.fanIn(d, s, rng.chance(0.5) ? s : other(), cross ? apis.draw(rng) : s)];
+      // What joins is the rare part: the others are drawn to go with it.
+      return [
+        rng.pick([
+          () => motif.fanInByName(d, s),
+          () => motif.fanInByValue(d, s, rng.chance(0.5) ? s : apis.draw(rng)),
+          () => motif.fanIn(d, rng.chance(0.5) ? s : apis.draw(rng), cross ? apis.draw(rng) : s, s),
+        ])(),
+      ];
     case "diamond":
       return [motif.diamond(d, s, () => (cross || rng.chance(0.6) ? apis.draw(rng) : s))];
     case "mixed":
@@ -245,9 +306,12 @@ function finish(d: Draft, pieces: readonly Piece[], wish: Wish, spec: TaskSpec, 
   const tools = [...new Set(calls.map((c) => c.tool))];
   if (tools.some((t) => request.includes(t) && t.includes("_"))) stop("the request names a tool");
   const queries: Record<string, string> = {};
+  const distractors: Record<string, string[]> = {};
   for (const i of order) {
     const { offer } = d.steps[i] as (typeof d.steps)[number];
-    queries[offer.tool.name] ??= queryFor(offer, spec) ?? stop("the tool cannot be found");
+    const slot = slotFor(offer, spec) ?? stop("the tool cannot be found");
+    queries[offer.tool.name] ??= slot.query;
+    distractors[offer.tool.name] ??= lookAlikes(catalog, offer, slot.others, tools);
   }
   const faults: Record<string, FaultKind> = {};
   if (wish.fault) {
@@ -273,9 +337,10 @@ function finish(d: Draft, pieces: readonly Piece[], wish: Wish, spec: TaskSpec, 
     writes: d.writes(),
     faults,
     queries,
+    distractors,
     split: spec.split,
   };
-  const task: Task = { id: contentId(JSON.parse(JSON.stringify(body)) as Json), ...body };
+  const task = withId(body);
   const wrong = flaw(catalog, world, task);
   if (wrong) stop(wrong);
   return task;
@@ -390,24 +455,35 @@ const VERBS = {
   compute: "get",
 } as const;
 
-/** Queries by offer, which belongs to one catalogue, and by what is asked of them: a retriever answers the same every time. */
-const queryCache = new WeakMap<Retriever, WeakMap<Offer, Map<string, string | null>>>();
+/** A search that finds an operation's tool, and the other tools that it finds. */
+interface Slot {
+  query: string;
+  others: readonly Tool[];
+}
+/** Slots by offer, which belongs to one catalogue, and by what is asked of them: a retriever answers the same every time. */
+const slotCache = new WeakMap<Retriever, WeakMap<Offer, Map<string, Slot | null>>>();
 
 /** A search that finds an operation's tool, or null: what the tool must do, in plain words first. */
-function queryFor(offer: Offer, { retriever, withinTop = 10, plainQueries = false }: TaskSpec): string | null {
-  const byOffer = queryCache.get(retriever) ?? new WeakMap<Offer, Map<string, string | null>>();
-  queryCache.set(retriever, byOffer);
-  const known = byOffer.get(offer) ?? new Map<string, string | null>();
+function slotFor(offer: Offer, { retriever, withinTop = 10, plainQueries = false }: TaskSpec): Slot | null {
+  const byOffer = slotCache.get(retriever) ?? new WeakMap<Offer, Map<string, Slot | null>>();
+  slotCache.set(retriever, byOffer);
+  const known = byOffer.get(offer) ?? new Map<string, Slot | null>();
   byOffer.set(offer, known);
   const kind = `${withinTop} ${plainQueries}`;
-  let query = known.get(kind);
-  if (query === undefined) {
-    const found = (q: string) => retriever.search(q, withinTop).some((hit) => hit.tool.name === offer.tool.name);
-    query = queriesFor(offer, plainQueries).find(found) ?? null;
-    known.set(kind, query);
-  }
-  return query;
+  let slot = known.get(kind);
+  if (slot === undefined) known.set(kind, (slot = findSlot(offer, retriever, withinTop, plainQueries)));
+  return slot;
 }
+
+function findSlot(offer: Offer, retriever: Retriever, top: number, plainOnly: boolean): Slot | null {
+  const own = (tool: Tool) => tool.name === offer.tool.name;
+  for (const query of queriesFor(offer, plainOnly)) {
+    const hits = retriever.search(query, 10).map((h) => h.tool);
+    if (hits.slice(0, top).some(own)) return { query, others: hits.filter((t) => !own(t)) };
+  }
+  return null;
+}
+
 function queriesFor({ tool, op, type }: Offer, plainOnly: boolean): string[] {
   const noun = op.kind === "list" ? pluralPhrase(humanise(type)) : humanise(type);
   const owner = op.scope.at(-1);
@@ -415,4 +491,26 @@ function queriesFor({ tool, op, type }: Offer, plainOnly: boolean): string[] {
   if (plainOnly) return [plain];
   const sentence = (tool.description.split(/[.;]\s/)[0] ?? "").split(" ").slice(0, 14).join(" ");
   return [plain, `${sentence} in ${brand(tool)}`, `${splitWords(tool.operation).join(" ")} ${brand(tool)}`];
+}
+
+/** Look-alikes that a task records for each of its tools, at most. */
+const LOOK_ALIKES = 3;
+/**
+ * Tools that a slot's words find as well, nearest first, and that cannot do what it is for: of another API, whose world is
+ * another, or of this one about another type, or for writing where it reads and the reverse.
+ */
+function lookAlikes(catalog: Catalog, offer: Offer, others: readonly Tool[], gold: readonly string[]): string[] {
+  const reads = (kind: Op["kind"]) => kind === "list" || kind === "get" || kind === "compute";
+  const unlike = (t: Tool) => {
+    if (t.api !== offer.tool.api) return true;
+    const op = apiModel(catalog, t.api).ops.get(t.name);
+    if (op === undefined) return false;
+    // "company vendor" shows vendors as well.
+    const apart = op.type !== null && !op.type.split(" ").some((w) => offer.type.split(" ").includes(w));
+    return apart || reads(op.kind) !== reads(offer.op.kind);
+  };
+  return others
+    .filter((t) => !gold.includes(t.name) && unlike(t))
+    .slice(0, LOOK_ALIKES)
+    .map((t) => t.name);
 }

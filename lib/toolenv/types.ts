@@ -111,6 +111,8 @@ export interface Task {
   faults: Record<string, FaultKind>;
   /** Search query per gold tool that finds it within the top 10 ("what the tool must do"). */
   queries: Record<string, string>;
+  /** Look-alikes of each gold tool, nearest first: its query finds them too, and they cannot do what it does. Benchmarks name none. */
+  distractors?: Record<string, string[]>;
   split: "train" | "heldout";
 }
 

@@ -8,6 +8,7 @@ import { canonical, Rng } from "./hash.ts";
 import { Checks, clean, fits } from "./schema.ts";
 import { realSample, shop, validArguments } from "./testdata/sample.ts";
 import type { CallResult } from "./types.ts";
+import { normal } from "./words.ts";
 import { checkArguments, checkResponse, World } from "./world.ts";
 
 const catalog = shop();
@@ -108,6 +109,122 @@ test("lists filter, sort and page", () => {
   expect(
     (get(call("list_customers", { q: String(all[1]!.name) }), "/data") as JsonObject[]).map((c) => c.id),
   ).toContain(all[1]!.id as number);
+});
+
+test("a list holds exactly the items within the dates that are asked for", () => {
+  const { call } = calls();
+  const list = (args: JsonObject) => get(call("list_customers", { limit: 20, ...args }), "/data") as JsonObject[];
+  for (const created_at of ["2024-02-29T23:59:59Z", "2026-03-01T00:00:00Z"])
+    call("create_customer", { name: `of ${created_at.slice(0, 4)}`, created_at });
+  const all = list({});
+  const moments = all.map((c) => String(c.created_at));
+  expect(new Set(moments).size).toBeGreaterThan(3);
+  fc.assert(
+    fc.property(
+      fc.constantFrom(...moments),
+      fc.constantFrom(...moments),
+      fc.integer({ min: -90_000, max: 90_000 }),
+      (a, b, seconds) => {
+        const after = new Date(Date.parse(a) + seconds * 1000).toISOString();
+        const until = b.slice(0, 10);
+        const wanted = all.filter(
+          (c) => Date.parse(String(c.created_at)) > Date.parse(after) && String(c.created_at).slice(0, 10) <= until,
+        );
+        expect(list({ created_after: after, created_until: until })).toEqual(wanted);
+      },
+    ),
+    { seed: 1, numRuns: 100 },
+  );
+  expect(list({ created_after: moments[0] as string }).map((c) => c.created_at)).not.toContain(moments[0] as string);
+});
+
+test("in real interfaces lists honour date ranges, and still validate", () => {
+  const { catalog: many } = realSample();
+  const w = new World(many, 3);
+  const rng = new Rng(8);
+  let narrowed = 0;
+  for (let i = 0; i < many.size; i++) {
+    const t = many.byId(i);
+    const { bounds, fewest, op } = w.facts(t);
+    if (!bounds.size || fewest || [...bounds.keys()].some((k) => t.parameters.required.includes(k))) continue;
+    const plain = validArguments(w, t, rng);
+    for (const k of Object.keys(plain)) if (!t.parameters.required.includes(k)) delete plain[k];
+    const items = (args: JsonObject) => {
+      const r = w.open(0).call(t, args);
+      // Owners that do not belong together.
+      if (r.outcome === "not_found") return [];
+      expect([t.name, r.outcome, checkResponse(many, t, r.body)]).toEqual([t.name, "ok", []]);
+      return at(r.body, (op.at ?? []).map((p) => `/${p}`).join("")) as JsonObject[];
+    };
+    const all = items(plain);
+    for (const [param, { field, side }] of bounds) {
+      const name = Object.keys(all[0] ?? {}).find((k) => normal(k) === field);
+      const value = name === undefined ? undefined : all[all.length >> 1]?.[name];
+      const schema = clean(t.parameters.properties[param]!);
+      if (name === undefined || value === undefined || value === null || !fits(value, schema)) continue;
+      const found = items({ ...plain, [param]: value });
+      const on = (item: JsonObject) => String(item[name]).slice(0, 19);
+      for (const item of found)
+        expect([
+          t.name,
+          param,
+          side === "from" ? on(item) >= on({ [name]: value }) : on(item) <= on({ [name]: value }),
+        ]).toEqual([t.name, param, true]);
+      if (found.length < all.length) narrowed++;
+    }
+  }
+  expect(narrowed).toBeGreaterThan(10);
+});
+
+test("what an action means is what a later read shows", () => {
+  const { call, session } = calls();
+  const open = (call("list_customers", { limit: 20 }).body as JsonObject).data as JsonObject[];
+  const [o] = open.flatMap(
+    (c) => call("list_orders", { customer_id: c.id as number, status: "paid" }).body as JsonObject[],
+  );
+  const order = { orderId: o!.id as string };
+  expect(get(call("cancel_order", { ...order, reason: "late" }), "/order/status")).toBe("cancelled");
+  expect(get(call("get_order", order), "/order/status")).toBe("cancelled");
+  const of = o!.customer_id as number;
+  expect(
+    (call("list_orders", { customer_id: of, status: "cancelled" }).body as JsonObject[]).map((x) => x.id),
+  ).toContain(order.orderId);
+  expect(session.writes().map((x) => [x.kind, x.values])).toEqual([["action", { reason: "late" }]]);
+});
+
+test("in real interfaces actions change what they mean, and reads after them validate", () => {
+  const { catalog: many } = realSample();
+  const w = new World(many, 3);
+  const rng = new Rng(9);
+  let shown = 0;
+  for (let i = 0; i < many.size; i++) {
+    const t = many.byId(i);
+    const { effect, op } = w.facts(t);
+    const get = many
+      .byApi(t.api)
+      .find(
+        (g) =>
+          w.op(g).kind === "get" && w.op(g).target?.type === op.target?.type && w.op(g).target?.key === op.target?.key,
+      );
+    if (!effect.length || !get || !op.target) continue;
+    const session = w.open(0);
+    const args = validArguments(w, t, rng);
+    if (session.call(t, args).outcome !== "ok") continue;
+    const ids = Object.fromEntries(
+      w.op(get).scope.flatMap((s, j) => (op.scope[j] ? [[s.param, args[op.scope[j]!.param]!]] : [])),
+    );
+    const read = session.call(get, { ...ids, [w.op(get).target!.param]: args[op.target.param]! });
+    if (read.outcome !== "ok") continue;
+    expect([get.name, checkResponse(many, get, read.body)]).toEqual([get.name, []]);
+    const entity = at(read.body, (w.op(get).at ?? []).map((p) => `/${p}`).join("")) as JsonObject;
+    for (const [field, value] of effect)
+      for (const [k, v] of Object.entries(entity)) {
+        if (normal(k) !== field) continue;
+        expect([t.name, k, v]).toEqual([t.name, k, value]);
+        shown++;
+      }
+  }
+  expect(shown).toBeGreaterThan(5);
 });
 
 test("unknown identifiers are 404, of any form", () => {

@@ -4,11 +4,13 @@
  */
 import type { Catalog, Json, JsonObject, JsonSchema, Tool } from "../catalog/types.ts";
 import { hash2 } from "../engine/random.ts";
+import { effectOf } from "./effects.ts";
 import { drawFault, drawLatency, type FaultRates, faultBody, NO_FAULTS, TIMEOUT_MS } from "./faults.ts";
 import { fieldClass } from "./fields.ts";
 import { canonical, hashText, KEY, key } from "./hash.ts";
 import { Persona } from "./persona.ts";
 import { CREATED, Population } from "./population.ts";
+import { type Bound, boundsOf, within } from "./ranges.ts";
 import { coerce, compileEntity, ENTITY, ENVELOPE, type Fill, fill, hasContent, LISTED, type Plan } from "./render.ts";
 import { type ApiModel, analyse, type KeyRef, type Op } from "./resources.ts";
 import { type Check, Checks, clean, typeOf } from "./schema.ts";
@@ -184,6 +186,10 @@ interface ToolFacts {
   settled: { name: string; role: Settled; schema: JsonSchema; required: boolean }[];
   /** Parameters that name owners, the target or other entities: they filter nothing. */
   keys: ReadonlySet<string>;
+  /** Parameters of a list that bound a date of its items. */
+  bounds: ReadonlyMap<string, Bound>;
+  /** Values that a call sets in its target by what it means: cancelled, archived … */
+  effect: readonly [string, Json][];
   /** Parameters that are values of the entity. */
   isValue(param: string): boolean;
   /** Whether calls change nothing. */
@@ -215,12 +221,20 @@ function makeFacts(catalog: Catalog, tool: Tool, population: Population): ToolFa
       return role === null ? [] : [{ name, role, schema, required: required.has(name) }];
     }),
     keys: new Set([...op.scope, ...op.refs].map((r) => r.param)),
+    bounds: op.kind === "list" ? boundsOf(tool, shownBy(plans().entity)) : new Map(),
+    effect: effectOf(tool, op, op.target ? population.model.types.get(op.target.type) : undefined),
     isValue: (param) => !path.has(param) && tool.places[param] !== "header",
     reads: op.kind === "list" || op.kind === "get" || op.kind === "compute",
     headers: Object.values(tool.places).includes("header"),
     fewest: list?.minItems ?? 0,
     most: list?.maxItems ?? 100,
   };
+}
+
+/** Scalar members that a plan shows, with their schemas. */
+function shownBy(plan: Plan | null): [string, JsonSchema][] {
+  if (plan?.kind !== "object") return [];
+  return plan.members.flatMap(({ name, plan: p }) => (p.kind === "scalar" ? [[name, p.schema]] : []));
 }
 
 /** A plan without what stands at a path: that is made apart. */
@@ -579,7 +593,10 @@ class Call {
         const type = op.target?.type ?? op.type ?? "action";
         const values = this.#values();
         if (this.#target !== null && op.target) {
-          this.#session.set(this.#tool.api, op.target.type, this.#target, flat(values, op.target.type));
+          this.#session.set(this.#tool.api, op.target.type, this.#target, [
+            ...flat(values, op.target.type),
+            ...this.#facts.effect,
+          ]);
         }
         const id =
           this.#target !== null && op.target ? String(this.#idOf(op.target.type, this.#target, "")) : this.#scopeId();
@@ -794,6 +811,7 @@ class Call {
   }
   /** An argument's role. "start" with an "end" is a time. */
   #role(param: string): Role | null {
+    if (this.#facts.bounds.has(param)) return null;
     if (param.toLowerCase() === "start" && "end" in this.#tool.parameters.properties) return null;
     return roleOf(param);
   }
@@ -824,6 +842,11 @@ class Call {
         out = hits.length
           ? hits
           : out.filter((item, i) => i === 0 || key(canonical(item), value) % 3 === 0).slice(0, 3);
+        continue;
+      }
+      const bound = this.#facts.bounds.get(param);
+      if (bound) {
+        out = out.filter((item) => within(memberOf(item, bound.field) ?? null, value, bound));
         continue;
       }
       const wanted = (Array.isArray(value) ? value : [value]).map((v) => String(v).toLowerCase());

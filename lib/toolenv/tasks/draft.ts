@@ -2,13 +2,13 @@
 import type { Catalog, Json, JsonObject, Tool } from "../../catalog/types.ts";
 import { at, isOrdinary, type Scalar, sameValue, scalars } from "../compare.ts";
 import { type FieldClass, fieldClass } from "../fields.ts";
-import { canonical, type Rng } from "../hash.ts";
+import { canonical, contentId, type Rng } from "../hash.ts";
 import { Persona } from "../persona.ts";
 import type { Population } from "../population.ts";
 import { coerce, freeValue } from "../render.ts";
 import type { KeyRef, Op } from "../resources.ts";
 import { clean } from "../schema.ts";
-import type { Session, Write } from "../types.ts";
+import type { Session, Task, Write } from "../types.ts";
 import { humanise, normal, splitWords } from "../words.ts";
 import type { World } from "../world.ts";
 import { argumentLabel, belonging, factLabel, mention } from "./speech.ts";
@@ -44,6 +44,12 @@ export class DeadEnd extends Error {}
 export const stop = (why: string): never => {
   throw new DeadEnd(why);
 };
+
+/** A task of this content: its id is the content's hash. */
+export const withId = (body: Omit<Task, "id">): Task => ({
+  id: contentId(JSON.parse(JSON.stringify(body)) as Json),
+  ...body,
+});
 
 export class Draft {
   readonly steps: Step[] = [];
@@ -159,7 +165,8 @@ export class Draft {
       sources[ref.param] = source;
       if (source.from === "user") {
         this.told.push(value);
-        if (!own) owners.push(`${belonging(ref.type)} ${mention(ref.type, ref.key, value, this.rng)}`);
+        // What an earlier call was told is not said again.
+        if (!own && !before) owners.push(`${belonging(ref.type)} ${mention(ref.type, ref.key, value, this.rng)}`);
       }
     };
     for (const [ref, index] of entities) set(ref, index, ref === op.target);

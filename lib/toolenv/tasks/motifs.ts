@@ -23,6 +23,19 @@ const its = (type: string) => (PERSONAL.test(type) ? "their" : "its");
 const joined = (...parts: string[]) => parts.filter((p) => p !== "").join(" ");
 const the = (labels: readonly string[]) => `the ${listed(labels)}`;
 
+/** A function of an object that is found once for each. */
+function once<K extends object, V>(find: (of: K, d: Draft) => V): (of: K, d: Draft) => V {
+  const known = new WeakMap<K, { v: V }>();
+  return (of, d) => {
+    let hit = known.get(of);
+    if (!hit) {
+      hit = { v: find(of, d) };
+      known.set(of, hit);
+    }
+    return hit.v;
+  };
+}
+
 /** The entity that a step is about, in the user's words. */
 function subject(d: Draft, step: number): string {
   const s = d.steps[step]!;
@@ -190,12 +203,14 @@ function context(d: Draft, step: number, type: string, index: number): Known {
   return known;
 }
 
+/** Lists with the operation that reads one of their items. */
+const pages = once((s: Surface) =>
+  s.lists.flatMap((l) => s.gets.filter((g) => g.type === l.type && sameOwners(g, l)).map((g) => [l, g] as const)),
+);
+
 /** Finds an entity by name, then reads what only its own page shows. */
 export function findAndRead(d: Draft, s: Surface): Piece {
-  const pairs = s.lists.flatMap((l) =>
-    s.gets.filter((g) => g.type === l.type && sameOwners(g, l)).map((g) => [l, g] as const),
-  );
-  const [list, get] = pick(d, pairs);
+  const [list, get] = pick(d, pages(s, d));
   const found = find(d, list);
   const step = d.take(get, { known: context(d, found.step, list.type, found.index) });
   const labels = d.ask(step, d.entityPointer(step), d.rng.int(1, 3), found.E).map((a) => a.label);
@@ -342,10 +357,23 @@ export function findAndChange(d: Draft, s: Surface): Piece {
 /** Operations that take place under an entity of a type. */
 const under = (offers: readonly Offer[], type: string) => offers.filter((o) => o.op.scope.at(-1)?.type === type);
 
+/** Lists whose items have at least two things to read: their page, and lists of what belongs to them. */
+const centres = once((s: Surface) =>
+  s.lists.filter((l) => {
+    const below = new Set(under(s.lists, l.type).flatMap((o) => (sameOwners(o, l) ? [o.type] : [])));
+    return below.size + Number(s.gets.some((g) => g.type === l.type && sameOwners(g, l))) > 1;
+  }),
+);
+/** Whether an API could start a chain, or a fan-out. */
+export const canChain = (s: Surface, d: Draft): boolean =>
+  pages(s, d).length > 0 ||
+  s.gets.some((g) => links(d.catalog, s, g).length > 0) ||
+  s.lists.some((l) => under(s.lists, l.type).length > 0);
+export const canFanOut = (s: Surface, d: Draft): boolean => pages(s, d).length > 0 || centres(s, d).length > 0;
+
 /** Finds an entity by name, then asks several things of it at once: its page, and what belongs to it. */
 export function fanOut(d: Draft, s: Surface, width: number): Piece {
-  const lists = s.lists.filter((l) => s.gets.some((g) => g.type === l.type) || under(s.lists, l.type).length);
-  const list = pick(d, lists);
+  const list = pick(d, centres(s, d));
   const own = s.gets.filter((g) => g.type === list.type && sameOwners(g, list));
   const below = d.rng.shuffle(under(s.lists, list.type).filter((o) => sameOwners(o, list)));
   const consumers = [
@@ -378,10 +406,7 @@ export function fanOut(d: Draft, s: Surface, width: number): Piece {
 
 /** Reads every item of a list on its own page. */
 export function forEach(d: Draft, s: Surface, most: number): Piece {
-  const pairs = s.lists.flatMap((l) =>
-    s.gets.filter((g) => g.type === l.type && sameOwners(g, l)).map((g) => [l, g] as const),
-  );
-  const [list, get] = pick(d, pairs);
+  const [list, get] = pick(d, pages(s, d));
   const first = d.take(list);
   const all = items(d, first);
   const whole = at(d.steps[first]!.body, d.entityPointer(first));
@@ -436,23 +461,10 @@ function createdIndex(d: Draft, step: number): number {
 
 /** Classes whose values make sense in another system. */
 const CARRIED = new Set<FieldClass>(
-  "email phone company city country country_code first_name last_name person username street postcode hostname date".split(
+  "email phone company city country country_code first_name last_name person username street postcode hostname date name title timezone url job".split(
     " ",
   ) as FieldClass[],
 );
-
-/** A function of an object that is found once for each. */
-function once<K extends object, V>(find: (of: K, d: Draft) => V): (of: K, d: Draft) => V {
-  const known = new WeakMap<K, { v: V }>();
-  return (of, d) => {
-    let hit = known.get(of);
-    if (!hit) {
-      hit = { v: find(of, d) };
-      known.set(of, hit);
-    }
-    return hit.v;
-  };
-}
 
 /** Classes of values that the entities of an operation could give to a later call. */
 const gives = once((offer: Offer, d): ReadonlySet<FieldClass> => {
@@ -461,7 +473,7 @@ const gives = once((offer: Offer, d): ReadonlySet<FieldClass> => {
 });
 
 /** Classes of values that a create could take from earlier calls, one for each parameter. */
-const takes = once((offer: Offer, _d): readonly FieldClass[] =>
+const takes = once((offer: Offer): readonly FieldClass[] =>
   Object.entries(offer.tool.parameters.properties).flatMap(([param, raw]) => {
     const s = clean(raw);
     const cls = fieldClass(param, s);
@@ -506,18 +518,32 @@ function carries(d: Draft, step: number, pointer: string, E: string): Carry[] {
     .map((f) => ({ step, pointer: f.pointer, value: f.value, label: f.label, cls: f.cls, E }));
 }
 
-/** Creates something elsewhere from what earlier steps gave: one value of each group. */
+/** Whether a value makes sense as another thing's: a start date as a start date only, a telephone number as no fax, a name as a name. */
+function alike(c: Carry, label: string, type: string): boolean {
+  if (c.label === label) return true;
+  if (c.cls === "name" || c.cls === "title")
+    return NAME.test(c.label) && NAME.test(label.replace(`${humanise(type)} `, ""));
+  return c.cls !== "date" && !/fax/.test(c.label + label);
+}
+const NAME = /^((display|friendly|full) )?(name|title|subject)$/;
+
+interface Made {
+  step: number;
+  used: { c: Carry; label: string }[];
+  offer: Offer;
+}
+/** Creates or changes something elsewhere by what earlier steps gave: one value of each group. */
 function makeFrom(
   d: Draft,
   groups: readonly Carry[][],
-  target: Surface,
+  offers: readonly Offer[],
   /** Entities that are at hand already, for targets in the same API. */
   known: Known = new Map(),
-): { step: number; used: { c: Carry; label: string }[]; offer: Offer } {
+): Made {
   const sources = new Set(
     groups.flat().map((c) => `${d.steps[c.step]!.offer.tool.api} ${d.steps[c.step]!.offer.type}`),
   );
-  for (const offer of d.rng.shuffle(target.creates)) {
+  for (const offer of d.rng.shuffle(offers)) {
     // Nobody makes a second customer with the first one's telephone number.
     if (sources.has(`${offer.tool.api} ${offer.type}`)) continue;
     const taken = new Set<string>();
@@ -528,10 +554,7 @@ function makeFrom(
           .filter((t) => !taken.has(t.param))
           .map((t) => ({ c, ...t })),
       );
-      // A start date is carried into a start date only, a telephone number into no fax.
-      const hit = options.find(
-        (o) => (o.c.cls !== "date" && !/fax/.test(o.c.label + o.label)) || o.c.label === o.label,
-      );
+      const hit = options.find((o) => alike(o.c, o.label, offer.type));
       if (!hit) break;
       taken.add(hit.param);
       used.push(hit);
@@ -540,8 +563,9 @@ function makeFrom(
     const carried = new Map(
       used.map((u) => [u.param, { step: u.c.step, pointer: u.c.pointer, value: u.c.value }] as const),
     );
-    const here = groups.flat().some((c) => d.steps[c.step]!.offer.tool.api === offer.tool.api);
-    const step = d.take(offer, { carried, optional: d.rng.int(0, 1), ...(here ? { known } : {}) });
+    const here = [...known.values()].some((k) => k.step !== null && d.steps[k.step]!.offer.tool.api === offer.tool.api);
+    const optional = offer.op.kind === "create" ? d.rng.int(0, 1) : 0;
+    const step = d.take(offer, { carried, optional, ...(here ? { known } : {}) });
     return { step, used, offer };
   }
   return stop("nothing can be made from this");
@@ -554,7 +578,7 @@ export function carryOver(d: Draft, from: Surface, to: Surface): Piece {
   const offer = pick(d, from.gets);
   const a = d.take(offer);
   const E = subject(d, a);
-  const m = makeFrom(d, [carries(d, a, d.entityPointer(a), E)], to);
+  const m = makeFrom(d, [carries(d, a, d.entityPointer(a), E)], to.creates);
   const own = brand(offer.tool);
   const label = m.used[0]!.c.label;
   const start = d.rng.pick([
@@ -571,10 +595,16 @@ export function carryOver(d: Draft, from: Surface, to: Surface): Piece {
   };
 }
 
-/** Reads two entities and creates a third from a value of each. */
+/** What the values of a made or changed thing are: "name "X"" and so on, beside what was carried into it. */
+const besides = (d: Draft, step: number) => d.steps[step]!.stated.map((v) => `${v.label} ${spoken(v.value)}`);
+
+/** Creates and updates of an API that take a value of two classes. */
+const takers2 = once((s: Surface, d) => [...s.creates, ...s.updates].filter((o) => takes(o, d).length > 1));
+
+/** Reads two entities and creates or changes a third by a value of each. */
 export function fanIn(d: Draft, from: Surface, also: Surface, to: Surface): Piece {
   // Nothing is carried out before it is known that something can be made of it.
-  const wanted = to.creates.map((o) => takes(o, d)).filter((classes) => classes.length > 1);
+  const wanted = takers2(to, d).map((o) => takes(o, d));
   const of = (o: Offer) => [...gives(o, d)];
   const first = pick(
     d,
@@ -595,12 +625,71 @@ export function fanIn(d: Draft, from: Surface, also: Surface, to: Surface): Piec
   const b = d.take(second);
   const B = subject(d, b);
   if (A === B) return stop("twice the same");
-  const m = makeFrom(d, [carries(d, a, d.entityPointer(a), A), carries(d, b, d.entityPointer(b), B)], to);
-  const [x, y] = m.used;
+  const m = makeFrom(d, [carries(d, a, d.entityPointer(a), A), carries(d, b, d.entityPointer(b), B)], takers2(to, d));
+  const [x, y] = m.used as [Made["used"][0], Made["used"][0]];
   const own = brand(d.steps[a]!.offer.tool);
-  const where = brand(d.steps[b]!.offer.tool);
-  const text = `take the ${x!.c.label} of ${A} and the ${y!.c.label} of ${B}${inBrand(own, where)}, and create${inBrand(own, brand(m.offer.tool))} ${joined(one(m.offer.type), d.steps[m.step]!.owners)} with the first as its ${x!.label} and the second as its ${y!.label}${d.steps[m.step]!.stated.length ? `, and with ${listed(d.steps[m.step]!.stated.map((v) => `${v.label} ${spoken(v.value)}`))}` : ""}.${newId(d, m.step)}`;
+  const where = inBrand(own, brand(d.steps[b]!.offer.tool));
+  const there = inBrand(own, brand(m.offer.tool));
+  const rest = besides(d, m.step);
+  const take = `take the ${x.c.label} of ${A} and the ${y.c.label} of ${B}${where}`;
+  const text =
+    m.offer.op.kind === "update"
+      ? `${take}, and update ${subject(d, m.step)}${there} with the first as its ${x.label} and the second as its ${y.label}.`
+      : `${take}, and create${there} ${joined(one(m.offer.type), d.steps[m.step]!.owners)} with the first as its ${x.label} and the second as its ${y.label}${rest.length ? `, and with ${listed(rest)}` : ""}.${newId(d, m.step)}`;
   return { text, brand: own };
+}
+
+/** Lists in which one thing can be found, with what changes it, or creates something in it, by a value from elsewhere. */
+const landings = once((s: Surface, d) =>
+  s.lists.flatMap((list) =>
+    [
+      ...s.updates.filter((o) => o.type === list.type),
+      ...under(s.creates, list.type).filter((o) => o.type !== list.type),
+    ]
+      .filter((offer) => sameOwners(offer, list) && takes(offer, d).length > 0)
+      .map((offer) => ({ list, offer })),
+  ),
+);
+/** Whether an API can take in what two calls give. */
+export const canJoin = (s: Surface, d: Draft): boolean =>
+  landings(s, d).length > 0 || meetings(s, d).length > 0 || takers2(s, d).length > 0;
+
+/** "set the e-mail address of E to …" or "add a note to E with … as its title". */
+function landed(d: Draft, m: Made, E: string, value: string): string {
+  const { label } = m.used[0] as Made["used"][0];
+  if (m.offer.op.kind === "update")
+    return d.rng.pick([`set the ${label} of ${E} to ${value}.`, `change the ${label} of ${E} to ${value}.`]);
+  const inside = belonging(m.offer.op.scope.at(-1)?.type ?? "");
+  const rest = besides(d, m.step);
+  const also = rest.length ? `, and with ${listed(rest)}` : "";
+  return `create ${one(m.offer.type)} ${inside === "of" ? "for" : inside} ${E} with ${value} as its ${label}${also}.${newId(d, m.step)}`;
+}
+
+/** Finds one thing by name and reads a value of another, then changes the first by it or creates something in it. */
+export function fanInByValue(d: Draft, s: Surface, from: Surface): Piece {
+  const source = pick(
+    d,
+    from.gets.filter((g) => gives(g, d).size > 0),
+  );
+  const { list, offer } = pick(
+    d,
+    landings(s, d).filter(
+      (l) =>
+        (l.list.type !== source.type || from.api !== s.api) && takes(l.offer, d).some((c) => gives(source, d).has(c)),
+    ),
+  );
+  const a = d.take(source);
+  const A = subject(d, a);
+  const found = find(d, list);
+  const m = makeFrom(
+    d,
+    [carries(d, a, d.entityPointer(a), A)],
+    [offer],
+    context(d, found.step, list.type, found.index),
+  );
+  const own = brand(list.tool);
+  const value = `the ${m.used[0]!.c.label} of ${A}${inBrand(own, brand(source.tool))}`;
+  return { text: landed(d, m, found.E, value), brand: own };
 }
 
 const giving = (d: Draft, s: Surface, from: Offer) => links(d.catalog, s, from).filter((l) => gives(l.to, d).size > 0);
@@ -614,8 +703,40 @@ const families = once((s: Surface, d) =>
       s.gets.some((g) => g.type === l.type && sameOwners(g, l) && gives(g, d).size > 0),
   ),
 );
+/** A thing found by name that shows a value for what is found by name inside it. */
+const nests = once((s: Surface, d) =>
+  s.lists.flatMap((outer) =>
+    s.gets
+      .filter((g) => g.type === outer.type && sameOwners(g, outer))
+      .flatMap((page) =>
+        landings(s, d)
+          .filter(
+            (l) =>
+              l.list.op.scope.at(-1)?.type === outer.type &&
+              sameOwners(l.list, outer) &&
+              takes(l.offer, d).some((c) => gives(page, d).has(c)),
+          )
+          .map((l) => ({ outer, page, ...l })),
+      ),
+  ),
+);
 /** Whether an API could start a diamond. */
-export const canStartDiamond = (s: Surface, d: Draft): boolean => forks(s, d).length > 0 || families(s, d).length > 0;
+export const canStartDiamond = (s: Surface, d: Draft): boolean =>
+  forks(s, d).length > 0 || families(s, d).length > 0 || nests(s, d).length > 0;
+
+/** Finds something by name; reads its own page and finds something in it by name side by side; then sets the one's value there. */
+function nestedDiamond(d: Draft, s: Surface): Piece {
+  const { outer, page, list, offer } = pick(d, nests(s, d));
+  const found = find(d, outer);
+  const known = context(d, found.step, outer.type, found.index);
+  const a = d.take(page, { known });
+  const inner = find(d, list, known);
+  known.set(list.type, { index: inner.index, step: inner.step });
+  const m = makeFrom(d, [carries(d, a, d.entityPointer(a), "")], [offer], known);
+  const own = `the ${humanise(outer.type)}'s own ${m.used[0]!.c.label}`;
+  const E = `${inner.E} ${belonging(outer.type)} it`;
+  return { text: `find ${found.E}, and ${landed(d, m, E, own)}`, brand: brand(outer.tool) };
+}
 
 /** Two readings side by side that start from one found entity: its own page and what belongs to it, or what it points at. */
 function twoSides(d: Draft, s: Surface): { intro: string; known: Known; sides: [Carry[], Carry[]] } {
@@ -664,31 +785,40 @@ function twoSides(d: Draft, s: Surface): { intro: string; known: Known; sides: [
 
 /** Starts from one entity, reads two things about it side by side, and creates something from both. `draw` gives where. */
 export function diamond(d: Draft, s: Surface, draw: () => Surface): Piece {
+  const others = forks(s, d).length + families(s, d).length > 0;
+  if (nests(s, d).length > 0 && (!others || d.rng.chance(0.5))) return nestedDiamond(d, s);
   const { intro, known, sides } = twoSides(d, s);
   if (!sides[0].length || !sides[1].length) return stop("nothing to carry");
   const own = brand(d.steps[0]!.offer.tool);
-  let m: ReturnType<typeof makeFrom> | null = null;
+  let m: Made | null = null;
   for (let tries = 0; tries < 30 && !m; tries++) m = attemptMake(d, sides, draw(), known);
   if (!m) return stop("nothing can be made from this");
   const made = d.steps[m.step]!;
+  const values = m.used.map((u) => ({
+    label: u.label,
+    value: u.c.E ? `the ${u.c.label} of ${u.c.E}` : `its ${u.c.label}`,
+  }));
+  if (m.offer.op.kind === "update") {
+    const sets = values.map((v) => `the ${v.label} to ${v.value}`);
+    const where = inBrand(own, brand(m.offer.tool));
+    const target = m.offer.op.target;
+    const it = target && made.sources[target.param]?.from === "step" ? "it" : subject(d, m.step);
+    return { text: `${intro} Then update ${it}${where}: set ${listed(sets)}.`, brand: own };
+  }
   const forIt = m.offer.op.scope.some((r) => made.sources[r.param]?.from === "step") ? "for it" : "";
-  const whose = m.used.map((u) => `whose ${u.label} is ${u.c.E ? `the ${u.c.label} of ${u.c.E}` : `its ${u.c.label}`}`);
-  const more = made.stated.length ? `, with ${listed(made.stated.map((v) => `${v.label} ${spoken(v.value)}`))}` : "";
+  const whose = values.map((v) => `whose ${v.label} is ${v.value}`);
+  const rest = besides(d, m.step);
+  const more = rest.length ? `, with ${listed(rest)}` : "";
   const text = `${intro} Create${inBrand(own, brand(m.offer.tool))} ${joined(one(m.offer.type), forIt, made.owners)} ${whose.join(" and ")}${more}.${newId(d, m.step)}`;
   return { text, brand: own };
 }
 
 /** Tries to create from both sides in one API; null where it offers nothing for them. */
-function attemptMake(
-  d: Draft,
-  sides: readonly Carry[][],
-  to: Surface,
-  known: Known,
-): ReturnType<typeof makeFrom> | null {
-  const fits = to.creates.some(
-    (o) => takes(o, d).length > 1 && sides.every((side) => side.some((c) => takers(o, c.cls, c.value).length > 0)),
+function attemptMake(d: Draft, sides: readonly Carry[][], to: Surface, known: Known): Made | null {
+  const fits = takers2(to, d).filter((o) =>
+    sides.every((side) => side.some((c) => takers(o, c.cls, c.value).length > 0)),
   );
-  return fits ? makeFrom(d, sides, to, known) : null;
+  return fits.length ? makeFrom(d, sides, fits, known) : null;
 }
 
 /** Finds an entity by name, then lists what belongs to it. */
@@ -736,12 +866,11 @@ export function findAndMakeInside(d: Draft, s: Surface): Piece {
   return { text, brand: brand(offer.tool) };
 }
 
-/** Creates of an API that refer to two things which its lists show. */
-const meetings = once((s: Surface, _d) =>
-  s.creates.flatMap((offer) => {
-    const wanted = [offer.op.scope.at(-1)?.type, ...offer.op.refs.map((r) => r.type)].filter(
-      (t): t is string => t !== undefined,
-    );
+/** Creates of an API that refer to two things which its lists show, and updates of one such thing that refer to another. */
+const meetings = once((s: Surface) =>
+  [...s.creates, ...s.updates].flatMap((offer) => {
+    const place = offer.op.target ?? offer.op.scope.at(-1);
+    const wanted = [place?.type, ...offer.op.refs.map((r) => r.type)].filter((t): t is string => t !== undefined);
     const lists = [...new Set(wanted)].flatMap((t) =>
       s.lists.filter((l) => l.type === t && (sameOwners(l, offer) || !l.op.scope.length)).slice(0, 1),
     );
@@ -759,7 +888,19 @@ export function fanInByName(d: Draft, s: Surface): Piece {
   const owners: Known = new Map([...known].filter(([, k]) => k.step === null));
   const b = find(d, y, owners);
   for (const [t, k] of context(d, b.step, y.type, b.index)) if (!known.has(t)) known.set(t, k);
-  const step = d.take(offer, { known, optional: 1 });
+  const step = d.take(offer, { known, optional: offer.op.target ? 0 : 1 });
+  if (offer.op.target) {
+    const [own, other] = x.type === offer.type ? [a, b] : [b, a];
+    if (offer.type !== x.type && offer.type !== y.type) return stop("not what was found");
+    const noun = humanise(x.type === offer.type ? y.type : x.type);
+    return {
+      text: d.rng.pick([
+        `set the ${noun} of ${own.E} to ${other.E}.`,
+        `update ${own.E}: its ${noun} should be ${other.E}.`,
+      ]),
+      brand: brand(offer.tool),
+    };
+  }
   const inside = offer.op.scope.at(-1)?.type;
   const [place, ref] = inside === y.type ? [b, a] : [a, b];
   const refNoun = humanise(inside === y.type ? x.type : y.type);

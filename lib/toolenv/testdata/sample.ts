@@ -74,7 +74,7 @@ const order: JsonSchema = {
   properties: {
     id: { type: "string", example: "ord_4f8a21" },
     customer_id: { type: "integer" },
-    status: { type: "string", enum: ["open", "paid", "shipped"] },
+    status: { type: "string", enum: ["open", "paid", "shipped", "cancelled"] },
     total: { type: "number" },
     title: text,
     reference: { type: "string", pattern: "^[A-Z]{2}[0-9]{6}$" },
@@ -99,6 +99,8 @@ export const shopTools: Omit<Tool, "id">[] = [
       city: { ...text, in: "query" },
       sort: { ...text, in: "query" },
       q: { ...text, in: "query" },
+      created_after: { type: "string", format: "date-time", in: "query" },
+      created_until: { type: "string", format: "date", in: "query" },
     },
     page(customer),
   ),
@@ -119,6 +121,7 @@ export const shopTools: Omit<Tool, "id">[] = [
       name: { ...text, in: "body", must: true },
       email: { type: "string", format: "email", in: "body" },
       city: { ...text, in: "body" },
+      created_at: { type: "string", format: "date-time", in: "body" },
     },
     customer,
   ),
@@ -145,7 +148,7 @@ export const shopTools: Omit<Tool, "id">[] = [
     "List the orders of a customer.",
     {
       customer_id: { type: "integer", in: "path" },
-      status: { type: "string", enum: ["open", "paid", "shipped"], in: "query" },
+      status: { type: "string", enum: ["open", "paid", "shipped", "cancelled"], in: "query" },
     },
     {
       type: "array",

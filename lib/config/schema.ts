@@ -136,7 +136,7 @@ const pretrain = z.strictObject({
   singles: share.default(0.3).describe("Share of the tokens on which only single calls are seen, after the copying."),
   micro: share.default(0.3).describe("Share of micro-episodes: single turns of an episode with what they need."),
   renaming: z
-    .strictObject({ from: share.default(0.04), share: share.default(0.65) })
+    .strictObject({ from: share.default(0.04), share: share.default(0.65), recall: share.default(0.08) })
     .prefault({})
     .describe(
       "From this share of the tokens on, rare words are exchanged consistently in this share of the documents.",

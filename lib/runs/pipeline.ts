@@ -100,13 +100,13 @@ export async function runExperiment(
     const needsModel = pretrain || sft || rl || evaluate?.policies.includes("local");
     const base = needsModel ? await baseStage(shared, demos) : null;
     const checkpoints: { label: string; stage: StageRecord<{ model: string }> }[] = [];
-    if (base) checkpoints.push({ label: "before", stage: base });
+    const trained = () => checkpoints.at(-1)!.stage;
+    // Random weights that are pretrained next have nothing to be asked.
     if (pretrain && base && demos)
       checkpoints.push({ label: "after pretraining", stage: await pretrainStage(shared, base, demos) });
-    if (sft && base && demos)
-      checkpoints.push({ label: "after SFT", stage: await sftStage(shared, checkpoints.at(-1)!.stage, demos) });
-    if (rl && base && tasks)
-      checkpoints.push({ label: "after RL", stage: await rlStage(shared, checkpoints.at(-1)!.stage, tasks) });
+    else if (base) checkpoints.push({ label: "before", stage: base });
+    if (sft && base && demos) checkpoints.push({ label: "after SFT", stage: await sftStage(shared, trained(), demos) });
+    if (rl && base && tasks) checkpoints.push({ label: "after RL", stage: await rlStage(shared, trained(), tasks) });
     if (experiment.crossCheck && base && demos) await crossCheckStage(shared, base, demos);
 
     const outcomes: TaskOutcome[] = [];

@@ -3,7 +3,7 @@ import { trainTokenizer } from "../model/bpe.ts";
 import { TAG_TOKENS } from "../paraact/tags.ts";
 import type { Message } from "../paraact/types.ts";
 import { lossTokens } from "./batch.ts";
-import { copyingDocument, curriculum, type Lesson, microEpisodes } from "./curriculum.ts";
+import { copyingDocument, curriculum, type Lesson, microEpisodes, recallDocument } from "./curriculum.ts";
 
 const say = (role: Message["role"], content: string): Message => ({ role, content });
 /** A conversation with `calls` calls, one after the other. */
@@ -31,7 +31,7 @@ const options = {
   singles: 0.4,
   micro: 0.3,
   cutoff: 400,
-  renaming: { from: 0, share: 0 },
+  renaming: { from: 0, share: 0, recall: 0 },
   seed: 5,
 };
 const text = (ids: Int32Array) => tokenizer.decode([...ids]);
@@ -44,6 +44,24 @@ test("a copying document says everything twice and trains on the second time onl
     expect([...ids.slice(half)]).toEqual([...ids.slice(0, half)]);
     expect([...actionMask]).toEqual([...ids].map((_, i) => (i < half ? 0 : 1)));
     for (const id of ids) expect([...tokenizer.specials.values()]).not.toContain(id);
+  }
+});
+
+test("a recall document says each line twice, in two orders, and trains on all but what begins a line", () => {
+  const [newline] = tokenizer.encode("\n");
+  const lines = (ids: number[]) =>
+    ids
+      .join(",")
+      .split(`,${newline},`)
+      .map((line) => line.replace(`,${newline}`, ""))
+      .sort();
+  for (let seed = 0; seed < 50; seed++) {
+    const document = recallDocument(tokenizer, seed);
+    const ids = [...document.ids];
+    const from = ids.length / 2;
+    expect(lines(ids.slice(0, from))).toEqual(lines(ids.slice(from)));
+    const learnt = ids.map((_, i) => (i >= from && i > from && ids[i - 1] !== newline ? 1 : 0));
+    expect([...document.actionMask]).toEqual(learnt);
   }
 });
 
@@ -78,6 +96,20 @@ test("copying comes first, then single calls only, then the mix, in the shares t
   const micro = documents.filter((d) => !isCopy(d) && !text(d.ids).includes("Find 1."));
   expect(read(micro) / (options.tokens * (1 - options.copying))).toBeCloseTo(options.micro, 1);
   for (const d of documents) expect(lossTokens(d)).toBeGreaterThan(0);
+});
+
+test("from where renaming begins, names are made up and lines are recalled, in their shares", () => {
+  const renaming = { from: 0.5, share: 1, recall: 0.2 };
+  const documents = curriculum(lessons, tokenizer, { ...options, copying: 0, renaming });
+  let read = 0;
+  let recalled = 0;
+  for (const d of documents) {
+    const said = text(d.ids);
+    if (d.ids[0] !== tokenizer.specials.get("<|im_start|>")) recalled += d.ids.length;
+    else if (said.includes("<answer>") && read < 0.5 * options.tokens) expect(said).toContain("Maple");
+    read += d.ids.length;
+  }
+  expect(recalled / (0.5 * options.tokens)).toBeCloseTo(0.2, 1);
 });
 
 test("the same seed gives the same order, another seed another; too long documents are left out, and nothing loops", () => {

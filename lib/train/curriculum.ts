@@ -19,8 +19,11 @@ export interface Curriculum {
   micro: number;
   /** Longer documents are left out. */
   cutoff: number;
-  /** From this share of the tokens on, this share of the documents is renamed, half of them thoroughly. */
-  renaming: { from: number; share: number };
+  /**
+   * From this share of the tokens on, this share of the documents is renamed, half of them thoroughly, and this share of the tokens are
+   * documents of random lines to recall.
+   */
+  renaming: { from: number; share: number; recall: number };
   seed: number;
 }
 
@@ -36,13 +39,34 @@ export interface Lesson {
   calls: number;
 }
 
+/** Draws an ordinary token: neither a special one nor a bare byte. */
+function ordinary(tokenizer: Tokenizer, draw: number): number {
+  return 256 + (draw % (tokenizer.vocabSize - tokenizer.specials.size - 256));
+}
+
 /** A random sequence of 8 to 40 ordinary tokens, twice; the second is trained on. What is learnt is to look back and repeat. */
 export function copyingDocument(tokenizer: Tokenizer, seed: number): Document {
-  const ordinary = tokenizer.vocabSize - tokenizer.specials.size;
   const length = 8 + (hash2(seed, 0) % 33);
-  const sequence = Array.from({ length }, (_, i) => 256 + (hash2(seed, i + 1) % (ordinary - 256)));
+  const sequence = Array.from({ length }, (_, i) => ordinary(tokenizer, hash2(seed, i + 1)));
   const ids = Int32Array.from([...sequence, ...sequence]);
   return { ids, actionMask: Uint8Array.from(ids, (_, i) => (i >= length ? 1 : 0)) };
+}
+
+/**
+ * Six to twenty lines of two to eight random tokens, then the same lines in another order; of each, all but its first token is trained on. What is
+ * learnt is to find the line that began so, and that every token of the vocabulary can be written.
+ */
+export function recallDocument(tokenizer: Tokenizer, seed: number): Document {
+  const lines = Array.from({ length: 6 + (hash2(seed, 0) % 15) }, (_, l) => {
+    const own = hash2(seed, l + 1);
+    return Array.from({ length: 2 + (own % 7) }, (_, i) => ordinary(tokenizer, hash2(own, i)));
+  });
+  const [newline] = tokenizer.encode("\n");
+  const again = [...shuffled(lines.length, seed, 0)].map((l) => lines[l]!);
+  const ids = [...lines, ...again].flatMap((line) => [...line, newline!]);
+  const before = lines.reduce((n, line) => n + line.length + 1, 0);
+  const mask = again.flatMap((line) => line.map((_, i) => (i > 0 ? 1 : 0)).concat(1));
+  return { ids: Int32Array.from(ids), actionMask: Uint8Array.from([...new Array(before).fill(0), ...mask]) };
 }
 
 const isResponse = (m: Message) => m.role === "observation" && m.content.startsWith("<tool_response>");
@@ -66,6 +90,13 @@ function* around<T>(items: readonly T[], seed: number): Generator<T> {
   for (let pass = 0; items.length > 0; pass++) for (const i of shuffled(items.length, seed, pass)) yield items[i]!;
 }
 
+/** The tokens of a vocabulary that are letters only, in lower case. */
+function lettersOf(tokenizer: Tokenizer): string[] {
+  const special = new Set(tokenizer.specials.values());
+  const texts = Array.from({ length: tokenizer.vocabSize }, (_, id) => (special.has(id) ? "" : tokenizer.decode([id])));
+  return [...new Set(texts.filter((text) => /^[A-Za-z]{2,}$/.test(text)).map((text) => text.toLowerCase()))].sort();
+}
+
 /** The documents in the order in which they are read. A pure function of its arguments. */
 export function curriculum(lessons: readonly Lesson[], tokenizer: Tokenizer, options: Curriculum): Document[] {
   const { tokens, copying, singles, micro, cutoff, renaming, seed } = options;
@@ -75,11 +106,13 @@ export function curriculum(lessons: readonly Lesson[], tokenizer: Tokenizer, opt
     known.set(messages, document);
     return document;
   };
-  const list = rareWords(
-    lessons.map((lesson) => lesson.messages),
-    RARE,
+  const words = new Set(
+    rareWords(
+      lessons.map((lesson) => lesson.messages),
+      RARE,
+    ),
   );
-  const rare = { list, set: new Set(list) };
+  const rare = { words, pieces: lettersOf(tokenizer) };
   /** The n-th document that is drawn, renamed where its turn is. */
   const drawn = (messages: readonly Message[], n: number): Document => {
     const draw = hash2(hash2(seed, 2), n) / 2 ** 32;
@@ -107,6 +140,7 @@ export function curriculum(lessons: readonly Lesson[], tokenizer: Tokenizer, opt
   const documents: Document[] = [];
   let read = 0;
   let skipped = 0;
+  let recalled = 0;
   let n = 0;
   const add = (document: Document) => {
     documents.push(document);
@@ -128,6 +162,12 @@ export function curriculum(lessons: readonly Lesson[], tokenizer: Tokenizer, opt
     const given = { whole: 0, pick: 0, answer: 0 };
     const share = { whole: 1 - micro, pick: (micro * 2) / 3, answer: micro / 3 };
     while (read < until) {
+      if (read >= renaming.from * tokens && recalled < renaming.recall * (read - renaming.from * tokens)) {
+        const document = recallDocument(tokenizer, hash2(hash2(seed, 4), recalled));
+        recalled += document.ids.length;
+        add(document);
+        continue;
+      }
       const names = (["whole", "pick", "answer"] as const).filter((name) => share[name] > 0);
       const next = names.reduce((a, b) => (given[b] / share[b] < given[a] / share[a] ? b : a));
       const { value } = from[next].next();

@@ -1,7 +1,7 @@
 /**
- * Consistent renaming: in a copy of a conversation rare words are exchanged for others, the same everywhere in it. What stands where is what it
- * was, but a name can no longer be known from other conversations: it has to be read. Small models otherwise remember the providers they
- * were trained on and cannot copy the names of new ones.
+ * Consistent renaming: in a copy of a conversation rare words are exchanged for made-up ones, the same everywhere in it. What stands where is what
+ * it was, but a name can no longer be known from other conversations: it has to be read. Small models otherwise remember the providers that they
+ * were trained on, and cannot write tokens that they have hardly met.
  */
 import { hash2 } from "../engine/random.ts";
 import type { Message } from "../paraact/types.ts";
@@ -26,7 +26,7 @@ function stemsOf(messages: readonly Message[]): Set<string> {
 /** A word in fewer conversations than this is most likely a piece of an identifier. */
 const OFTEN_ENOUGH = 3;
 
-/** The words that may be exchanged, and that others are exchanged for: those in fewer than `share` of the conversations. The protocol's own are in all. */
+/** The words that may be exchanged: those in fewer than `share` of the conversations. The protocol's own are in all. */
 export function rareWords(conversations: readonly (readonly Message[])[], share: number): string[] {
   const count = new Map<string, number>();
   for (const messages of conversations)
@@ -43,19 +43,25 @@ function shaped(word: string, like: string): string {
   return like.charAt(0) === like.charAt(0).toUpperCase() ? whole.charAt(0).toUpperCase() + whole.slice(1) : whole;
 }
 
-/** A copy in which each rare word is exchanged with probability `share`. A pure function of its arguments. */
+/** A made-up word of one or two pieces. */
+function madeUp(pieces: readonly string[], seed: number): string {
+  const piece = (n: number) => pieces[hash2(seed, n) % pieces.length]!;
+  const one = piece(1);
+  return one.length < SHORTEST || hash2(seed, 0) % 2 === 0 ? one + piece(2) : one;
+}
+
+/** A copy in which each rare word is exchanged with probability `share` for a word made of `pieces`. A pure function of its arguments. */
 export function renamed(
   messages: readonly Message[],
-  rare: { list: readonly string[]; set: ReadonlySet<string> },
+  rare: { words: ReadonlySet<string>; pieces: readonly string[] },
   share: number,
   seed: number,
 ): Message[] {
   const names = new Map<string, string>();
   for (const word of [...stemsOf(messages)].sort()) {
-    if (!rare.set.has(word)) continue;
-    const draw = hash2(seed, names.size * 2);
-    const drawn = rare.list[hash2(seed, names.size * 2 + 1) % rare.list.length]!;
-    names.set(word, draw / 2 ** 32 < share ? drawn : word);
+    if (!rare.words.has(word)) continue;
+    const own = hash2(seed, names.size);
+    names.set(word, own / 2 ** 32 < share ? madeUp(rare.pieces, own) : word);
   }
   return messages.map((message) => ({
     ...message,

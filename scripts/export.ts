@@ -119,8 +119,15 @@ async function exportWithCard(args: Args, source: string): Promise<object> {
   await convertModelDir(dir, out, { dtype: chosenType(args, SAFETENSORS_TYPES) });
   const { config } = loadModelDir(out);
   const bytes = statSync(join(out, "model.safetensors")).size;
+  const note = args.text("note");
   const outcomes = readOutcomes(runFolder(resultsRoot(), run.id));
-  const card = modelCard(run, outcomes, { config, parameters: countParameters(config), bytes, stage });
+  const card = modelCard(run, outcomes, {
+    config,
+    parameters: countParameters(config),
+    bytes,
+    stage,
+    ...(note ? { note } : {}),
+  });
   writeAtomic(join(out, "README.md"), card);
   return { format: "model", model: dir, out, bytes };
 }
@@ -190,6 +197,7 @@ await main(
         type: "string",
         help: "which stage's model: rl, sft, pretrain or base; the furthest trained if left out",
       },
+      note: { type: "string", help: "what a model's card should say besides its figures" },
       split: { type: "string", help: "tasks for verl: train (if left out) or heldout" },
       "shard-bytes": { type: "string", help: "largest safetensors shard, in bytes" },
       check: {

@@ -19,7 +19,7 @@ import { type Table, textTable } from "../lib/runs/table.ts";
 import { benchToolenv } from "../lib/toolenv/bench.ts";
 import { type Args, main, UsageError } from "./cli.ts";
 
-const figures = (x: [number, number, number], digits = 0): string =>
+const figures = (x: [number, number, number], digits = x[0] < 20 ? 2 : 0): string =>
   `${x[0].toFixed(digits)} [${x[1].toFixed(digits)}, ${x[2].toFixed(digits)}]`;
 
 function rateTable(title: string, rows: (Rates & { of?: string })[]): Table {

@@ -6,7 +6,7 @@ import { existsSync, readFileSync, statSync } from "node:fs";
 import { basename, join, resolve } from "node:path";
 import { writeAtomic } from "../lib/config/atomic.ts";
 import { type Experiment, experimentSchema } from "../lib/config/schema.ts";
-import { exportGguf } from "../lib/model/gguf.ts";
+import { exportGguf, ollamaModelfile } from "../lib/model/gguf.ts";
 import { convertModelDir, loadModelDir, weightReader } from "../lib/model/hub.ts";
 import { compareWithLlama } from "../lib/model/llama.ts";
 import { countParameters } from "../lib/model/parameters.ts";
@@ -87,10 +87,18 @@ async function exportModel(args: Args, source: string, format: "gguf" | "safeten
   const out = resolve(args.text("out") ?? join("data", "exports", `${name}.${type}.gguf`));
   const { bytes } = await exportGguf(dir, out, type, name);
   args.progress.log(`llama.cpp: llama-cli -m ${out}`);
-  args.progress.log(
-    `Ollama: echo "FROM ${out}" > Modelfile && ollama create ${name} -f Modelfile && ollama run ${name}`,
-  );
-  return { format, type, model: dir, out, bytes, ...(args.on("check") ? { check: await checkGguf(dir, out) } : {}) };
+  const modelfile = `${out}.Modelfile`;
+  writeAtomic(modelfile, ollamaModelfile(basename(out), loadModelDir(dir).config.max_position_embeddings));
+  args.progress.log(`Ollama: ollama create ${name} -f ${modelfile} && ollama run ${name}`);
+  return {
+    format,
+    type,
+    model: dir,
+    out,
+    modelfile,
+    bytes,
+    ...(args.on("check") ? { check: await checkGguf(dir, out) } : {}),
+  };
 }
 
 /** llama.cpp against our cpu engine, over the vocabulary's own words. */
@@ -119,8 +127,15 @@ async function exportWithCard(args: Args, source: string): Promise<object> {
   await convertModelDir(dir, out, { dtype: chosenType(args, SAFETENSORS_TYPES) });
   const { config } = loadModelDir(out);
   const bytes = statSync(join(out, "model.safetensors")).size;
+  const note = args.text("note");
   const outcomes = readOutcomes(runFolder(resultsRoot(), run.id));
-  const card = modelCard(run, outcomes, { config, parameters: countParameters(config), bytes, stage });
+  const card = modelCard(run, outcomes, {
+    config,
+    parameters: countParameters(config),
+    bytes,
+    stage,
+    ...(note ? { note } : {}),
+  });
   writeAtomic(join(out, "README.md"), card);
   return { format: "model", model: dir, out, bytes };
 }
@@ -190,6 +205,7 @@ await main(
         type: "string",
         help: "which stage's model: rl, sft, pretrain or base; the furthest trained if left out",
       },
+      note: { type: "string", help: "what a model's card should say besides its figures" },
       split: { type: "string", help: "tasks for verl: train (if left out) or heldout" },
       "shard-bytes": { type: "string", help: "largest safetensors shard, in bytes" },
       check: {

@@ -49,7 +49,7 @@ function lossCurve(record: RunRecord, stage: string): string[] {
 export function modelCard(
   record: RunRecord,
   outcomes: readonly TaskOutcome[],
-  model: { config: ModelConfig; parameters: number; bytes: number; stage: string },
+  model: { config: ModelConfig; parameters: number; bytes: number; stage: string; note?: string },
 ): string {
   const e = record.config as Experiment;
   const { config } = model;
@@ -72,6 +72,7 @@ export function modelCard(
     `- **Data**: ${demos?.kept ?? 0} scripted demonstrations (${shape.join(", ")}) of ToolEnv tasks whose providers are in the training split; no held-out provider, nothing of ToolBench or API-Bank. Vocabulary trained on the same`,
     `- **Training**: stage \`${model.stage}\`, seed ${record.seed}, ${Number(trained?.result.steps ?? 0).toLocaleString("en")} steps, ${Number(trained?.result.tokens ?? 0).toLocaleString("en")} tokens, ${duration(trained?.elapsedMs ?? 0)} (of the last process, if it was resumed) on ${environment.machine?.cpu ?? "an unknown machine"} × ${environment.machine?.cores ?? "?"} cores`,
     `- **Use**: \`model.from\` of an experiment. It reads \`prompt: short\` and \`schemas: compact\`, speaks as \`wording: brief\`, and knows ParaAct only. It is made for learning experiments, not for real requests`,
+    ...(model.note ? [`- **Note**: ${model.note}`] : []),
     `- commit ${environment.commit ?? "unknown"}, ${record.created.slice(0, 10)}`,
     "",
     "## Loss",

@@ -15,11 +15,11 @@ import { openModel } from "./stage-base.ts";
 import { readTasks, type TasksResult } from "./stage-tasks.ts";
 import { runStage, type StageRecord } from "./stages.ts";
 
-const VERSION = 1;
+const VERSION = 2;
 
 export type RlStageResult = { model: string; steps: number; episodes: number; newTokens: number };
 
-/** Held-out tasks that are played at each evaluation on the way. */
+/** Held-out tasks that are played at each evaluation on the way: to watch, not to choose by. */
 const HELDOUT_ON_THE_WAY = 24;
 
 /** The rewards' constants with an experiment's changes. */
@@ -107,7 +107,8 @@ export async function rlStage(
           },
           ctx,
         );
-        return { model: result.model, steps: result.steps, episodes: result.episodes, newTokens: result.newTokens };
+        // The last weights: to take the best of the looks on the way would be to choose by tasks that the evaluation asks again.
+        return { model: result.last, steps: result.steps, episodes: result.episodes, newTokens: result.newTokens };
       } finally {
         generator.close();
         model.dispose();

@@ -174,7 +174,7 @@ test("in real interfaces lists honour date ranges, and still validate", () => {
     }
   }
   expect(narrowed).toBeGreaterThan(10);
-});
+}, 600_000);
 
 test("what an action means is what a later read shows", () => {
   const { call, session } = calls();
@@ -225,7 +225,7 @@ test("in real interfaces actions change what they mean, and reads after them val
       }
   }
   expect(shown).toBeGreaterThan(5);
-});
+}, 600_000);
 
 test("unknown identifiers are 404, of any form", () => {
   const { call } = calls();

@@ -220,8 +220,9 @@ export class Draft {
       }
       args[param] = value;
       sources[param] = { from: "user" };
-      // "a message with message …" is said better.
-      stated.push({ label: label === humanise(offer.type) ? "text" : label, value, param });
+      // "a chat message with message …" is said better.
+      const same = humanise(offer.type).split(" ").at(-1) === label;
+      stated.push({ label: same && fieldClass(param, schema) === "text" ? "text" : label, value, param });
       this.told.push(value);
       if (!must) extra--;
     }
@@ -280,8 +281,8 @@ export class Draft {
       if (!raw) continue;
       const schema = clean(raw);
       const label = factLabel(name, schema, value as Json, `${near} ${schema.description ?? ""}`);
-      // "customer name" of a customer is its name.
-      if (label)
+      // "customer name" of a customer is its name; the domain of a domain is no question.
+      if (label && label !== humanise(s.offer.type).split(" ").at(-1))
         out.push({
           name,
           label: shorten(label, s.offer.type),

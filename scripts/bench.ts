@@ -1,11 +1,16 @@
 /** `bun run bench engine|toolenv`: speed on this machine, side by side with what else is installed, as ratios with their spread. */
 import { writeAtomic } from "../lib/config/atomic.ts";
 import { benchAttention, benchBandwidth, benchMatmul, type Rates } from "../lib/engine/bench.ts";
-import { type BenchRow, cpuRunner, interleave, SIZES, torchRunner } from "../lib/engine/cpu/bench.ts";
+import { openCpuEngine } from "../lib/engine/cpu/index.ts";
 import { openEngine } from "../lib/engine/open.ts";
-import type { DeviceRequest } from "../lib/engine/types.ts";
+import type { DeviceRequest, Engine } from "../lib/engine/types.ts";
 import { WebGpuEngine } from "../lib/engine/webgpu/engine.ts";
 import { decoderShapes, saveTuning, tune, tunePath } from "../lib/engine/webgpu/tune.ts";
+import { type BenchRow, engineRunner, interleave, SIZES } from "../lib/model/bench.ts";
+import { llamaRunner } from "../lib/model/bench-llama.ts";
+import { growth, memoryCurve } from "../lib/model/bench-memory.ts";
+import { JAX_INSTALL, jaxPeer, TORCH_INSTALL, torchPeer } from "../lib/model/bench-peers.ts";
+import { LLAMA_INSTALL } from "../lib/model/llama.ts";
 import { loadTokenizer, qwen3TokenizerDir } from "../lib/model/tokenizer.ts";
 import { renderTool } from "../lib/paraact/render.ts";
 import { environment } from "../lib/runs/environment.ts";
@@ -14,7 +19,7 @@ import { type Table, textTable } from "../lib/runs/table.ts";
 import { benchToolenv } from "../lib/toolenv/bench.ts";
 import { type Args, main, UsageError } from "./cli.ts";
 
-const figures = (x: [number, number, number], digits = 0): string =>
+const figures = (x: [number, number, number], digits = x[0] < 20 ? 2 : 0): string =>
   `${x[0].toFixed(digits)} [${x[1].toFixed(digits)}, ${x[2].toFixed(digits)}]`;
 
 function rateTable(title: string, rows: (Rates & { of?: string })[]): Table {
@@ -26,53 +31,107 @@ function rateTable(title: string, rows: (Rates & { of?: string })[]): Table {
   };
 }
 
-function trainTable(rows: BenchRow[], ours: string): Table {
+function modelTable({ rows, notes }: { rows: BenchRow[]; notes: string[] }, ours: string): Table {
   return {
-    title: `tokens a second, ${ours}`,
-    columns: ["work", "ours", "peer", "peer's", "ours ÷ peer"],
+    title: `models, ${ours}`,
+    columns: ["work", "unit", "ours", "peer", "peer's", "ours ÷ peer"],
     rows: rows.map((r) => [
       r.work,
+      r.unit,
       figures(r.ours),
-      r.peerName,
-      r.peer ? figures(r.peer) : "not installed",
+      r.peerName ?? "–",
+      r.peer ? figures(r.peer) : r.peerName ? "not installed" : "–",
       r.ratio ? figures(r.ratio, 2) : "–",
     ]),
-    notes: ["median [least, most] of runs that took turns; only the ratios carry over to other machines"],
+    notes: ["median [least, most] of runs that took turns; only the ratios carry over to other machines", ...notes],
   };
 }
 
-/** Whole training, forward and decoding steps of the CPU engine beside PyTorch. */
-async function cpuRows(args: Args): Promise<{ rows: BenchRow[]; description: string }> {
+/** Whole training, forward and decoding steps of the engine, beside the peers that are installed. */
+async function modelRows(args: Args, engine: Engine): Promise<{ rows: BenchRow[]; notes: string[] }> {
   const runs = args.number("runs", { min: 1 })!;
   const only = args.texts("only");
   const wanted = (work: string) => only.length === 0 || only.some((o) => work.includes(o));
-  const ours = await cpuRunner(args.on("no-blas") ? { blas: "none" } : {});
-  const torch = await torchRunner();
-  if (!torch)
-    args.progress.log("PyTorch is not installed (Debian: apt-get install python3-torch): no peer to compare with");
+  const { kind, hardware, limits } = engine.info;
+  const cpu = kind === "cpu";
+  const ours = engineRunner(engine);
+  const torch = cpu ? torchPeer() : null;
+  const llama = cpu && wanted("decode S") ? await llamaRunner(limits.threads!) : null;
+  const jax = jaxPeer(cpu ? "wasm" : args.text("device")!);
+  const peers = {
+    PyTorch: { there: torch, install: TORCH_INSTALL },
+    "llama.cpp": { there: llama, install: LLAMA_INSTALL },
+    "jax-js": { there: jax, install: JAX_INSTALL },
+  };
+  const notes = new Set<string>();
+  if (llama) notes.add(`llama.cpp decodes on ${llama.threads} of ${limits.threads} threads, which was faster`);
   const rows: BenchRow[] = [];
   const measure = async (
     work: string,
-    one: Parameters<typeof interleave>[2],
-    peer: Parameters<typeof interleave>[3],
+    one: () => Promise<number>,
+    peerName: keyof typeof peers | null = null,
+    other: (() => Promise<number>) | null | undefined = null,
+    unit = "tokens/s",
   ) => {
     if (!wanted(work)) return;
-    args.progress.log(`${work} …`);
-    rows.push(await interleave(work, "PyTorch", one, peer, runs));
+    if (peerName && !other) notes.add(`${peerName} is not installed; get it with: ${peers[peerName].install}`);
+    args.progress.log(`${work}${peerName && other ? ` beside ${peerName}` : ""} …`);
+    rows.push(await interleave(work, unit, one, peerName, other ?? null, runs));
   };
-  await measure("train S", () => ours.train("S", 1), torch && (() => torch.train("S", 1)));
-  await measure("forward S", () => ours.forward("S", 2), torch && (() => torch.forward("S", 2)));
-  await measure("decode S, batch 16", () => ours.decode("S", 16, 64), torch && (() => torch.decode("S", 16, 64)));
-  await measure("decode S, batch 1", () => ours.decode("S", 1, 64), torch && (() => torch.decode("S", 1, 64)));
-  await measure("train M", () => ours.train("M", 1), torch && (() => torch.train("M", 1)));
-  await ours.close();
+  const asked = (peer: typeof torch, line: string) => peer && (() => peer.ask(line));
+  /** Training, forward and decoding of one size; the peers are CPU programs. */
+  const size = async (name: "S" | "M" | "XS", works: ("train" | "forward" | 16 | 1)[]) => {
+    for (const work of works) {
+      const peer = cpu ? "PyTorch" : null;
+      if (work === "train")
+        await measure(`train ${name}`, () => ours.train(name, 1), peer, asked(torch, `train ${name} 1`));
+      else if (work === "forward")
+        await measure(`forward ${name}`, () => ours.forward(name, 2), peer, asked(torch, `forward ${name} 2`));
+      else {
+        const decode = () => ours.decode(name, work, 64);
+        const title = `decode ${name}, batch ${work}`;
+        await measure(title, decode, peer, asked(torch, `decode ${name} ${work} 64`));
+        if (cpu) await measure(title, decode, "llama.cpp", llama && (() => llama.decode(work, 64)));
+      }
+    }
+  };
+  if (cpu || hardware) {
+    await size("S", ["train", "forward", 16, 1]);
+    await size("M", ["train"]);
+  } else await size("XS", ["forward", 16, 1]);
+  // A step each, for a second's work.
+  await measure("train XS", () => ours.train("XS", 1), "jax-js", asked(jax, "train XS 1"));
+  await measure("matmul 512", () => ours.matmul(512), "jax-js", asked(jax, "matmul 512"), "GFLOP/s");
   await torch?.close();
-  return { rows, description: ours.description };
+  await llama?.close();
+  await jax?.close();
+  return { rows, notes: [...notes] };
+}
+
+/** Bytes over the steps of training; fails where they grow. */
+async function memoryBench(args: Args): Promise<unknown> {
+  const engine = await openEngine(args.text("device") as DeviceRequest);
+  const steps = args.number("steps", { min: 16, integer: true })!;
+  const points = await memoryCurve(engine, steps, (p) => args.progress.update(p.step, steps, "memory"));
+  const mib = (bytes: number) => (bytes / 2 ** 20).toFixed(2);
+  const rows = points.map((p) =>
+    [p.step, ...[p.engineBytes, p.peakBytes, p.heapBytes, p.rssBytes].map(mib)].map(String),
+  );
+  const columns = ["step", "engine, MiB", "its peak", "JavaScript", "process"];
+  if (!args.json)
+    console.log(textTable({ title: `memory in training, ${engine.info.description}`, columns, rows, notes: [] }));
+  const grew = growth(points);
+  await engine.dispose();
+  if (grew) throw new Error(`Memory is not flat over ${steps} training steps: ${grew}.`);
+  return { engine: engine.info, points, environment: environment(engine.info) };
 }
 
 async function engineBench(args: Args): Promise<unknown> {
+  if (args.on("memory")) return memoryBench(args);
   const device = args.text("device") as DeviceRequest;
-  const engine = await openEngine(device);
+  const noBlas = args.on("no-blas");
+  if (noBlas && device !== "cpu") throw new UsageError("--no-blas needs --device cpu.");
+  const engine = await (noBlas ? openCpuEngine({ blas: "none" }) : openEngine(device));
   const { info } = engine;
   const tables: Table[] = [];
   if (args.on("tune")) {
@@ -123,11 +182,11 @@ async function engineBench(args: Args): Promise<unknown> {
       await benchAttention(engine, undefined, 1);
     });
   }
+  const models = await modelRows(args, engine);
+  tables.push(modelTable(models, info.description));
   await engine.dispose();
-  const cpu = info.kind === "cpu" ? await cpuRows(args) : null;
-  if (cpu) tables.push(trainTable(cpu.rows, cpu.description));
   if (!args.json) {
-    console.log(tables.map(textTable).join("\n\n"));
+    console.log(tables.map((table) => textTable(table)).join("\n\n"));
     if (kernels) console.log(JSON.stringify(kernels, null, 1));
   }
   return {
@@ -135,7 +194,7 @@ async function engineBench(args: Args): Promise<unknown> {
     matmul,
     attention,
     bandwidth,
-    rows: cpu?.rows ?? null,
+    ...models,
     kernels,
     environment: environment(info),
   };
@@ -189,20 +248,26 @@ await main(
   {
     name: "bench",
     summary: "measures speed on this machine, beside what else is installed",
-    usage: ["bun run bench engine [--device cpu]", "bun run bench toolenv"],
+    usage: [
+      "bun run bench engine [--device cpu]",
+      "bun run bench engine --memory [--steps 2000]",
+      "bun run bench toolenv",
+    ],
     flags: {
       device: { type: "string", default: "auto", help: "engine: auto, cpu, gpu, software" },
       runs: { type: "string", default: "5", help: "runs of each subject, which take turns" },
       only: {
         type: "string",
         multiple: true,
-        help: 'engine, cpu: of training, forward and decoding only what holds this, such as "train S"',
+        help: 'engine: of training, forward and decoding only what holds this, such as "train S"',
       },
       "no-blas": { type: "boolean", help: "engine, cpu: our own matrix products instead of the system's BLAS" },
       tune: {
         type: "boolean",
         help: "engine, WebGPU: first measure which kernel is fastest for each shape on this adapter, and keep it",
       },
+      memory: { type: "boolean", help: "engine: only whether training keeps memory flat; exits with 1 where it grows" },
+      steps: { type: "string", default: "2000", help: "engine --memory: training steps" },
       profile: { type: "boolean", help: "engine, WebGPU: time per kernel" },
       out: { type: "string", help: "also write the JSON there, such as results/bench/name.json" },
     },

@@ -49,7 +49,11 @@ test("a run's model becomes GGUF and safetensors", () => {
   const gguf = run("demo/r1", "--format", "gguf", "--type", "f16", "--json");
   expect(gguf.code).toBe(0);
   expect(gguf.err).toContain("ollama create r1");
-  const { out, bytes } = JSON.parse(gguf.out);
+  const { out, bytes, modelfile } = JSON.parse(gguf.out);
+  const ollama = readFileSync(modelfile, "utf8");
+  expect(ollama).toStartWith("FROM ./r1.f16.gguf\nTEMPLATE ");
+  expect(ollama).toContain(`PARAMETER stop "<|im_end|>"\n`);
+  expect(ollama).toContain(`num_ctx ${config.max_position_embeddings}\n`);
   expect(readFileSync(out).length).toBe(bytes);
   expect(out).toEndWith("data/exports/r1.f16.gguf");
   const saved = run("demo/r1", "--format", "safetensors", "--type", "bf16", "--out", "bf16");

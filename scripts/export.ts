@@ -6,24 +6,26 @@ import { existsSync, readFileSync, statSync } from "node:fs";
 import { basename, join, resolve } from "node:path";
 import { writeAtomic } from "../lib/config/atomic.ts";
 import { type Experiment, experimentSchema } from "../lib/config/schema.ts";
-import { exportGguf } from "../lib/model/gguf.ts";
+import { exportGguf, ollamaModelfile } from "../lib/model/gguf.ts";
 import { convertModelDir, loadModelDir, weightReader } from "../lib/model/hub.ts";
 import { compareWithLlama } from "../lib/model/llama.ts";
+import { countParameters } from "../lib/model/parameters.ts";
 import type { Message } from "../lib/paraact/types.ts";
 import { episodeSettings } from "../lib/runs/agent.ts";
-import { type RunRecord, runFolder } from "../lib/runs/index-store.ts";
+import { type RunRecord, readOutcomes, runFolder } from "../lib/runs/index-store.ts";
 import { jsonLines, readJsonLines } from "../lib/runs/jsonl.ts";
+import { modelCard } from "../lib/runs/model-card.ts";
 import { resultsRoot } from "../lib/runs/stages.ts";
 import type { Task } from "../lib/toolenv/types.ts";
 import { toOpenAi, toShareGpt, verlParquet } from "../lib/train/export.ts";
 import { type Args, main, UsageError } from "./cli.ts";
 
-const FORMATS = ["gguf", "safetensors", "sharegpt", "openai", "verl"] as const;
+const FORMATS = ["gguf", "safetensors", "model", "sharegpt", "openai", "verl"] as const;
 type Format = (typeof FORMATS)[number];
 const GGUF_TYPES = ["f32", "f16", "q8_0"] as const;
 const SAFETENSORS_TYPES = ["f32", "f16", "bf16"] as const;
 /** Where a run's model is looked for, the furthest trained first. */
-const MODEL_STAGES = ["rl", "sft", "base"];
+const MODEL_STAGES = ["rl", "sft", "pretrain", "base"];
 
 /** A run's record, or null where the argument is a folder that is not one. */
 function runOf(source: string): RunRecord | null {
@@ -85,10 +87,18 @@ async function exportModel(args: Args, source: string, format: "gguf" | "safeten
   const out = resolve(args.text("out") ?? join("data", "exports", `${name}.${type}.gguf`));
   const { bytes } = await exportGguf(dir, out, type, name);
   args.progress.log(`llama.cpp: llama-cli -m ${out}`);
-  args.progress.log(
-    `Ollama: echo "FROM ${out}" > Modelfile && ollama create ${name} -f Modelfile && ollama run ${name}`,
-  );
-  return { format, type, model: dir, out, bytes, ...(args.on("check") ? { check: await checkGguf(dir, out) } : {}) };
+  const modelfile = `${out}.Modelfile`;
+  writeAtomic(modelfile, ollamaModelfile(basename(out), loadModelDir(dir).config.max_position_embeddings));
+  args.progress.log(`Ollama: ollama create ${name} -f ${modelfile} && ollama run ${name}`);
+  return {
+    format,
+    type,
+    model: dir,
+    out,
+    modelfile,
+    bytes,
+    ...(args.on("check") ? { check: await checkGguf(dir, out) } : {}),
+  };
 }
 
 /** llama.cpp against our cpu engine, over the vocabulary's own words. */
@@ -103,6 +113,31 @@ async function checkGguf(dir: string, gguf: string): Promise<object> {
   const result = await compareWithLlama(model, tokenizer!, gguf, { ids, texts: [sample] });
   await engine.dispose();
   return result;
+}
+
+/** A model folder to start other experiments from, with its card. */
+async function exportWithCard(args: Args, source: string): Promise<object> {
+  const run = runOf(source);
+  if (!run) throw new UsageError("--format model takes a run, whose figures go into the model's card.");
+  const stage =
+    MODEL_STAGES.find((s) => s === args.text("stage")) ??
+    MODEL_STAGES.find((s) => run.stages.some((x) => x.name === s))!;
+  const dir = join(stageFolder(run, [stage], join("model", "config.json")), "model");
+  const out = resolve(args.text("out") ?? join("models", run.experiment));
+  await convertModelDir(dir, out, { dtype: chosenType(args, SAFETENSORS_TYPES) });
+  const { config } = loadModelDir(out);
+  const bytes = statSync(join(out, "model.safetensors")).size;
+  const note = args.text("note");
+  const outcomes = readOutcomes(runFolder(resultsRoot(), run.id));
+  const card = modelCard(run, outcomes, {
+    config,
+    parameters: countParameters(config),
+    bytes,
+    stage,
+    ...(note ? { note } : {}),
+  });
+  writeAtomic(join(out, "README.md"), card);
+  return { format: "model", model: dir, out, bytes };
 }
 
 async function exportData(args: Args, source: string, format: "sharegpt" | "openai", name: string): Promise<object> {
@@ -155,6 +190,7 @@ await main(
     usage: [
       "bun run export <experiment>/<run> --format gguf --type q8_0",
       "bun run export <model folder> --format safetensors --type bf16 --out my-model",
+      "bun run export <experiment>/<run> --format model --out models/base      (a model folder with its card)",
       "bun run export <experiment>/<run> --format sharegpt      (or openai: the demonstrations)",
       "bun run export <experiment>/<run> --format verl --split train      (the RL tasks, as Parquet)",
     ],
@@ -165,7 +201,11 @@ await main(
         help: "precision of the weights: f32, f16, q8_0 (gguf) or f32, f16, bf16 (safetensors); f32 if left out",
       },
       out: { type: "string", help: "where to write; under data/exports if left out" },
-      stage: { type: "string", help: "which stage's model: rl, sft or base; the furthest trained if left out" },
+      stage: {
+        type: "string",
+        help: "which stage's model: rl, sft, pretrain or base; the furthest trained if left out",
+      },
+      note: { type: "string", help: "what a model's card should say besides its figures" },
       split: { type: "string", help: "tasks for verl: train (if left out) or heldout" },
       "shard-bytes": { type: "string", help: "largest safetensors shard, in bytes" },
       check: {
@@ -194,6 +234,8 @@ function write(args: Args, source: string, format: Format, name: string): Promis
     case "gguf":
     case "safetensors":
       return exportModel(args, source, format, name);
+    case "model":
+      return exportWithCard(args, source);
     case "sharegpt":
     case "openai":
       return exportData(args, source, format, name);

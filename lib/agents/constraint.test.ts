@@ -222,6 +222,84 @@ describe("what the loop knows narrows the masks", () => {
   });
 });
 
+describe("extraction", () => {
+  const shaped = tool(
+    "find",
+    {
+      id: { type: "string", format: "uuid" },
+      code: { type: "string", minLength: 6, maxLength: 8 },
+      n: { type: "integer", minimum: 10 },
+    },
+    ["id", "code", "n"],
+  );
+  const id = "1f0c7c8e-6f0e-4c55-9d2e-0a1b2c3d4e5f";
+  const read = `Find ${id} with code AB-1234 on page 7 of 42 (cost 12.5).`;
+  const options = {
+    protocol: "paraact" as const,
+    tools: [shaped],
+    copyFrom: read,
+    answerWords: ["Total", "12.5", "EUR", "42", "Zürich", "2025-04-19T21:39:58Z"],
+    slots: { search: "required" as const, call: "forbidden" as const },
+  };
+
+  test("numbers and shaped strings are those of the context that the schema allows", () => {
+    const seen = { ids: new Set<unknown>(), codes: new Set<unknown>(), numbers: new Set<unknown>() };
+    for (let seed = 0; seed < 150; seed++) {
+      for (const call of parseReply(small.decode(sample(small, small.eosId!, seed, options).slice(0, -1))).calls) {
+        seen.ids.add(call!.arguments.id);
+        seen.codes.add(call!.arguments.code);
+        seen.numbers.add(call!.arguments.n);
+      }
+    }
+    expect([...seen.ids]).toEqual([id]);
+    for (const code of seen.codes) {
+      expect(read).toContain(String(code));
+      expect(String(code).length).toBeGreaterThanOrEqual(6);
+      expect(String(code).length).toBeLessThanOrEqual(8);
+    }
+    expect([...seen.codes]).toContain("AB-1234");
+    expect([...seen.numbers]).toEqual([42]);
+  });
+
+  test("answers hold only words that were read", () => {
+    const known = new Set(options.answerWords.flatMap((w) => [w, w.charAt(0).toLowerCase() + w.slice(1)]));
+    const own = new Set("It is done ID not found and the of I could find empty true false".split(" "));
+    let checked = 0;
+    for (let seed = 0; seed < 200; seed++) {
+      const text = small.decode(sample(small, small.eosId!, seed, options).slice(0, -1));
+      const { answers, findings } = parseReply(text);
+      expect(findings).toEqual([]);
+      for (const word of answers.flatMap((answer) => answer.split(" "))) {
+        checked++;
+        const plain = word.replace(/[.,;:]$/, "");
+        const bare = [word, plain, plain.replace(/s$/, "")];
+        const either = (set: ReadonlySet<string>) =>
+          bare.some(
+            (w) =>
+              set.has(w) ||
+              set.has(w.charAt(0).toUpperCase() + w.slice(1)) ||
+              set.has(w.charAt(0).toLowerCase() + w.slice(1)),
+          );
+        expect([word, either(known) || either(own)]).toEqual([word, true]);
+      }
+    }
+    expect(checked).toBeGreaterThan(50);
+  });
+
+  test("without a number in the context any that the schema allows can be written", () => {
+    const none = {
+      ...options,
+      copyFrom: `Find ${id} code AB-1234.`,
+      tools: [tool("n", { n: { type: "integer" } }, ["n"])],
+    };
+    const calls = Array.from({ length: 40 }, (_, seed) =>
+      parseReply(small.decode(sample(small, small.eosId!, seed, none).slice(0, -1))),
+    ).flatMap((r) => r.calls);
+    expect(calls.length).toBeGreaterThan(0);
+    for (const call of calls) expect(Number.isSafeInteger(call!.arguments.n)).toBe(true);
+  });
+});
+
 test("a reply that the renderer writes is permitted token by token; a forbidden token is an error", () => {
   const text = renderReply({
     kind: "call",

@@ -3,6 +3,7 @@ import type { Tool } from "../catalog/types.ts";
 import type { TokenConstraint, Tokenizer } from "../model/types.ts";
 import type { PlanSlot } from "../paraact/types.ts";
 import { copySource, type State, tokenMask } from "./grammar/automaton.ts";
+import { lexicon } from "./grammar/extract.ts";
 import { defaultLimits, type ReplyLimits, replyGrammar } from "./grammar/protocol.ts";
 import { tokenTrie } from "./grammar/trie.ts";
 
@@ -24,8 +25,13 @@ export interface ConstraintOptions {
   done?: readonly string[];
   /** Where given, string arguments (enums apart) are runs of whole words of this text. */
   copyFrom?: string;
+  /** Where given (with `copyFrom`), numbers stand in `copyFrom` too, and answers are made of these words and a few of their own. */
+  answerWords?: Iterable<string>;
   limits?: Partial<ReplyLimits>;
 }
+
+/** What an answer may say besides what was read. */
+const OWN_WORDS = "It is done ID not found and the of I could find empty true false".split(" ");
 
 /**
  * The constraint of one reply. Every reply that can be sampled under it parses without findings, and names only tools in view, with
@@ -45,6 +51,7 @@ export function replyConstraint(tokenizer: Tokenizer, options: ConstraintOptions
     ready: options.ready ?? null,
     done: options.done ?? [],
     copy: options.copyFrom === undefined ? null : copySource(options.copyFrom),
+    extract: options.answerWords === undefined ? null : lexicon([...OWN_WORDS, ...options.answerWords]),
     limits: { ...defaultLimits, ...options.limits },
   });
   return {

@@ -1,9 +1,11 @@
 /** The policy that runs on the local engine: token-exact, with its cache reused over an episode's turns, and constrained if asked. */
+import type { Json } from "../catalog/types.ts";
 import type { Generator, Tokenizer } from "../model/types.ts";
 import { ContextOverflow } from "../paraact/episode.ts";
 import type { Message, Policy, PolicyReply, PolicyRequest } from "../paraact/types.ts";
 import { encodeMessage, endOfTurn, replyOpening } from "./chat.ts";
 import { type ConstraintOptions, replyConstraint } from "./constraint.ts";
+import { readExchanges } from "./solver.ts";
 
 export interface LocalPolicyOptions {
   name?: string;
@@ -16,20 +18,47 @@ export interface LocalPolicyOptions {
   /**
    * Schema-constrained decoding, off by default. `copyStrings`: string arguments must occur in the conversation. `followPlan`: calls are
    * those of the plan's ready occurrences, and plans stand where the controller wants them (needs the loop's planSlots and readyTools).
+   * `extract`: numbers are copied too, and every word of an answer was read.
    */
-  constraint?: Pick<ConstraintOptions, "protocol" | "limits"> & { copyStrings?: boolean; followPlan?: boolean };
+  constraint?: Pick<ConstraintOptions, "protocol" | "limits"> & {
+    copyStrings?: boolean;
+    followPlan?: boolean;
+    extract?: boolean;
+  };
 }
 
 /**
- * What a constrained string may be copied from, as it stands inside a JSON string: everything that the policy has read. Responses are JSON already.
+ * What a constrained value may be copied from, as it stands inside a JSON string: the request, and the responses, which are JSON already. Tools
+ * are no place that values come from.
  */
 export function readText(messages: readonly Message[]): string {
   return messages
     .flatMap((m) => {
       if (m.role === "user") return [JSON.stringify(m.content).slice(1, -1)];
-      return m.role === "observation" ? [m.content] : [];
+      return m.role === "observation" && !m.content.startsWith("<tools>") ? [m.content] : [];
     })
     .join("\n");
+}
+
+/** The words that an answer can take over: of the request, and of names and values in the responses. */
+export function readWords(messages: readonly Message[]): string[] {
+  const found: string[] = [];
+  const plain = (text: string) => {
+    for (const word of text.split(/\s+/)) found.push(word, word.replace(/^[("']+|[)"'.,;:!?]+$/g, ""));
+  };
+  const value = (v: Json) => {
+    if (typeof v === "string") plain(v);
+    else if (Array.isArray(v)) v.forEach(value);
+    else if (v !== null && typeof v === "object") {
+      for (const [name, inner] of Object.entries(v)) {
+        plain(name.replace(/([a-z0-9])([A-Z])/g, "$1 $2").replace(/[_-]+/g, " "));
+        value(inner);
+      }
+    } else found.push(JSON.stringify(v));
+  };
+  for (const m of messages) if (m.role === "user") plain(m.content);
+  for (const { responses } of readExchanges(messages)) for (const { result } of responses) value(result);
+  return found.filter((word) => word !== "" && !word.includes("<"));
 }
 
 /**
@@ -69,6 +98,7 @@ export function localPolicy(options: LocalPolicyOptions): Policy {
       stopIds: stopIds.slice(0, 1),
       ...(c.limits ? { limits: c.limits } : {}),
       ...(c.copyStrings ? { copyFrom: readText(request.messages) } : {}),
+      ...(c.extract ? { answerWords: readWords(request.messages) } : {}),
       ...(c.followPlan && request.planSlots ? { slots: request.planSlots } : {}),
       ...(request.doneOccurrences ? { done: request.doneOccurrences } : {}),
       ...(c.followPlan && request.readyTools ? { ready: request.readyTools } : {}),

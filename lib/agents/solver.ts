@@ -223,7 +223,7 @@ export function planOf(task: Task, calls: readonly GoldCall[], done: readonly Go
   };
   return {
     kind: "execution",
-    available_tools: [...count.keys()],
+    available_tools: [...new Set(layers.flat().map((call) => call.tool))],
     dependencies: layers.flat().flatMap((call) => {
       const from = [...new Set(inner.filter((e) => e.to === call.id).map((e) => name(e.from)))];
       return from.length > 0 ? [{ from, to: name(call.id) }] : [];

@@ -21,9 +21,11 @@ export interface RoleOptions {
   detours: number;
   /** Share of demonstrations whose first plan states subgoals. */
   subgoals: number;
+  /** "brief": one way of saying each thing, in as few words as can be, for models to which every token is dear. */
+  wording: "varied" | "brief";
 }
 
-export const defaultRoles: RoleOptions = { mode: "multi", detours: 0.15, subgoals: 0.1 };
+export const defaultRoles: RoleOptions = { mode: "multi", detours: 0.15, subgoals: 0.1, wording: "varied" };
 
 /** Gold calls split where the chain goes on: what can start at once, and the rest. Null where all can. */
 function twoPhases(task: Task): [GoldCall[], GoldCall[]] | null {
@@ -144,8 +146,33 @@ export function rolesVoice(task: Task, options: RoleOptions, seed: number, catal
     thinkAnswer: () => say("done", "All is known.", "Everything asked for is there.", "Nothing is missing; answer."),
     answer: (s, facts) => writeAnswer(s, facts, seed),
   };
-  return { ...planner, ...explorer, ...executor, ...writer };
+  const voice = { ...planner, ...explorer, ...executor, ...writer };
+  return options.wording === "brief" ? { ...voice, ...briefVoice } : voice;
 }
+
+/** Thoughts of two or three words that name what kind of step comes next, and answers that are label and value. */
+const briefVoice: Pick<Voice, "subgoals" | "thinkSearch" | "thinkPlan" | "thinkCalls" | "thinkAnswer" | "answer"> = {
+  subgoals: () => undefined,
+  thinkSearch: (s, tools, again) =>
+    again ? "Other words." : s.exchanges.length > 0 ? "Find more." : `Find ${tools.length}.`,
+  thinkPlan(s, calls) {
+    if (s.inPhase.length > 0) return "New plan.";
+    if (calls.length === 1) return "One call.";
+    return calls.some((c) => needs(s.task, c).length > 0) ? "Step by step." : "Side by side.";
+  },
+  thinkCalls: (s) => (s.justFailed.length > 0 ? "Again." : "Next step."),
+  thinkAnswer: () => "Done.",
+  answer(s, facts) {
+    const groups = new Map<string, Json[]>();
+    for (const { fact, value } of facts) {
+      const label = bare(fact.label).split(" of ")[0]!;
+      const list = groups.get(label) ?? [];
+      groups.set(label, [...list, value ?? "not found"]);
+    }
+    const said = [...groups].map(([label, values]) => `${capital(label)}: ${values.map(valueWords).join(", ")}.`);
+    return said.length > 0 ? escapeTagsInText(said.join(" ")) : plainVoice.answer(s, facts);
+  },
+};
 
 /** A capability's short name: what its query is about, without where ("… in Mailchimp"). */
 function slotOf(task: Task, tool: string): string {

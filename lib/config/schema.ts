@@ -27,6 +27,18 @@ const taskSpec = z.strictObject({
   writes: share.default(0.2).describe("Share of tasks that create, update or delete something."),
   faults: share.default(0).describe("Share of tasks with a fault planted on the path."),
   crossProvider: share.default(0.2).describe("Share of multi-call tasks over several providers."),
+  maxResponse: z
+    .int()
+    .min(100)
+    .optional()
+    .describe("Longest response of a gold call, in characters: tasks that a small model can read."),
+  plainQueries: z
+    .boolean()
+    .default(false)
+    .describe(
+      "Only tasks whose tools are found by plain words for what is asked, without words of their descriptions.",
+    ),
+  withinTop: z.int().min(1).max(10).default(10).describe("A task's own query finds each of its tools this far up."),
 });
 
 const schedule = {
@@ -79,12 +91,20 @@ const agent = z.strictObject({
       "Searches or calls that one turn may hold at evaluation and in RL; 16 where left out, always 1 in flat paradigms.",
     ),
   constrained: z.boolean().default(true).describe("Schema-constrained decoding."),
+  extractive: z
+    .boolean()
+    .default(false)
+    .describe("Constrained decoding also takes numbers, and every word of an answer, from what was read."),
   temperature: z.number().min(0).default(0).describe("At evaluation; RL samples at its own."),
 });
 
 const coldstart = z.strictObject({
   mode: z.enum(["multi", "single"]).default("multi").describe("Cooperating roles, or one agent."),
   detours: share.default(0.15).describe("Share of demonstrations with a miss, a retry or a revised plan."),
+  wording: z
+    .enum(["varied", "brief"])
+    .default("varied")
+    .describe("How the roles speak: in many ways, or, for models of a few million parameters, as briefly as can be."),
   recovery: z.boolean().default(true).describe("Keep demonstrations in which something failed and was mended."),
   perTask: z.int().min(1).default(1).describe("Demonstrations of each task, with other wordings and detours."),
 });
@@ -100,6 +120,28 @@ const sft = z.strictObject({
   clip: positive.default(1),
   evaluateEvery: z.int().min(1).default(50),
   maxSteps: z.int().min(1).optional(),
+});
+
+const pretrain = z.strictObject({
+  ...schedule,
+  tokens: z.int().min(1000).describe("Tokens in all."),
+  batchTokens: z.int().min(64).default(4096),
+  microTokens: z.int().min(64).default(4096),
+  cutoff: z.int().min(16).default(1024).describe("Longer documents are left out."),
+  weightDecay: z.number().min(0).default(0.1),
+  optimizer: z.enum(["adamw", "muon"]).default("muon"),
+  clip: positive.default(1),
+  evaluateEvery: z.int().min(1).default(100),
+  copying: share.default(0.04).describe("Share of the tokens that warm up copying, before anything else."),
+  singles: share.default(0.3).describe("Share of the tokens on which only single calls are seen, after the copying."),
+  micro: share.default(0.3).describe("Share of micro-episodes: single turns of an episode with what they need."),
+  renaming: z
+    .strictObject({ from: share.default(0.04), share: share.default(0.65), recall: share.default(0.08) })
+    .prefault({})
+    .describe(
+      "From this share of the tokens on, rare words are exchanged consistently in this share of the documents.",
+    ),
+  minRatio: share.default(0.1).describe("Learning rate at the end, as a share of the peak."),
 });
 
 const rl = z.strictObject({
@@ -179,7 +221,7 @@ const evaluate = z.strictObject({
     ),
 });
 
-export const stageNames = ["coldstart", "sft", "rl", "evaluate"] as const;
+export const stageNames = ["coldstart", "pretrain", "sft", "rl", "evaluate"] as const;
 
 /** Keys that an override set (a size, a matrix cell) may hold: any part of the experiment, checked after it is merged. */
 const overrides = z.record(z.string(), z.unknown());
@@ -216,6 +258,9 @@ export const experimentSchema = z.strictObject({
     .describe("The OpenAI-compatible endpoint of the policy `openai`; its key comes from OPENAI_API_KEY."),
   stages: z.strictObject({
     coldstart: coldstart.optional(),
+    pretrain: pretrain
+      .optional()
+      .describe("Trains a base model from random weights on micro-episodes and demonstrations of training providers."),
     sft: sft.optional(),
     rl: rl.optional(),
     evaluate: evaluate.optional(),

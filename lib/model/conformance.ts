@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { existsSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { uniform } from "../engine/random.ts";
+import { openReferenceEngine } from "../engine/reference/index.ts";
 import type { Engine } from "../engine/types.ts";
 import { Model, type ModelOptions } from "./model.ts";
 import { Optimizer } from "./optimizer.ts";
@@ -399,6 +400,44 @@ export function referenceConformance(name: string, open: () => Promise<Engine>, 
         expectClose("lp", lp, want, { absolute: 1e-4 });
         expect(Math.abs(lp[1]!)).toBeLessThan(1e-5);
       }),
+    );
+
+    check(
+      "at a temperature: scores and gradients are those of the float64 reference, masked rows included",
+      async () => {
+        const batch = randomBatch([14, 9], 83, 16);
+        const bits = new Uint32Array(batch.targets.length * 3);
+        for (const [i, target] of batch.targets.entries())
+          for (let v = 0; v < 83; v++) if (v === target || (v + i) % 3 > 0) bits[3 * i + (v >> 5)]! |= 1 << (v & 31);
+        const masks = { bits, row: batch.targets.map((_, i) => (i % 2 ? i : -1)) };
+        const exact = await Model.create(await openReferenceEngine(), SMALL_CONV, 6);
+        // Larger embeddings than at the start of training: distributions that are far from uniform.
+        for (const n of ["model.embed_tokens.weight", "lm_head.weight"]) {
+          const tensor = exact.parameters.get(n)!;
+          exact.engine.axpby(tensor, 12, tensor, 0, tensor);
+        }
+        const model = await Model.fromArrays(engine, SMALL_CONV, await exact.arrays());
+        const logits = await model.logits(batch.ids, batch.cumulative);
+        for (const temperature of [0.5, 1.7]) {
+          for (const m of [model, exact]) m.zeroGrad();
+          const got = await model.forwardBackward({ ...batch, masks }, meanNll, { temperature });
+          const want = await exact.forwardBackward({ ...batch, masks }, meanNll, { temperature });
+          expectClose("lp", got.lp, want.lp, { absolute: 1e-4 });
+          expectClose("entropy", got.entropy, want.entropy, { absolute: 1e-4 });
+          for (const [n, gradient] of exact.gradients) {
+            const [found, value] = [
+              await engine.download(model.gradients.get(n)!),
+              await exact.engine.download(gradient),
+            ];
+            expectClose(n, found, value, { absolute: 1e-6, relative: 1e-3 });
+          }
+          // By hand, from the logits of the first row, which has no mask.
+          const line = Float64Array.from(logits.subarray(0, 83), (x) => x / temperature);
+          const byHand = line[batch.targets[0]!]! - Math.log(line.reduce((s, x) => s + Math.exp(x), 0));
+          expectClose("by hand", [got.lp[0]!], [byHand], { absolute: 1e-4 });
+        }
+        model.dispose();
+      },
     );
 
     check("adapters: unchanged at first, trained alone, merged equals unmerged, read back", async () => {

@@ -41,7 +41,12 @@ function changingConstraint(seed: number): TokenConstraint {
 const tick = () => new Promise<void>((done) => setImmediate(done));
 
 /** What the training pass gives for the sampled tokens, under their masks. */
-async function scored(model: Model, promptIds: Int32Array, result: GenerateResult): Promise<Float32Array> {
+async function scored(
+  model: Model,
+  promptIds: Int32Array,
+  result: GenerateResult,
+  temperature = 1,
+): Promise<Float32Array> {
   const ids = Int32Array.of(...promptIds, ...result.ids.slice(0, -1));
   const bits = (result.masks ?? []).flatMap((m) => (m ? [...m] : []));
   let row = 0;
@@ -54,7 +59,7 @@ async function scored(model: Model, promptIds: Int32Array, result: GenerateResul
       ? { masks: { bits: Uint32Array.from(bits), row: Int32Array.from(result.masks, (m) => (m ? row++ : -1)) } }
       : {}),
   };
-  return (await model.logProbs(batch)).lp;
+  return (await model.logProbs(batch, { temperature })).lp;
 }
 
 /** Registers the tests of generation with bun:test. `open` is called once. */
@@ -102,15 +107,15 @@ export function generationConformance(name: string, open: () => Promise<Engine>,
       check(`log-probabilities of sampled tokens equal the training pass's: ${what}`, () =>
         using(config, { maxBatch: 4, maxTokens: 24 }, async (g, model) => {
           const requests = [1, 15, 16, 17, 33, 50].map((n, i) =>
-            ask(prompt(n, 40 + i), i, { maxNewTokens: 5 + 7 * i }),
+            ask(prompt(n, 40 + i), i, { maxNewTokens: 5 + 7 * i, temperature: [1, 0.6, 1.8][i % 3]! }),
           );
           const results = await Promise.all(requests.map((r) => g.generate(r)));
           for (const [i, r] of results.entries()) {
             expect(r.ids.length).toBe(requests[i]!.maxNewTokens);
             expect(r.finish).toBe("length");
-            expectClose(`sequence ${i}`, r.logprobs, await scored(model, requests[i]!.promptIds, r), {
-              absolute: 1e-4,
-            });
+            const { promptIds, temperature } = requests[i]!;
+            const want = await scored(model, promptIds, r, temperature);
+            expectClose(`sequence ${i}`, r.logprobs, want, { absolute: 1e-4 });
           }
           const { promptTokens, newTokens, reusedTokens } = g.stats();
           expect({ promptTokens, newTokens, reusedTokens }).toEqual({

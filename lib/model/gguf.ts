@@ -273,3 +273,22 @@ export async function exportGguf(
   });
   return { bytes: header.size + offset };
 }
+
+/**
+ * Ollama's Modelfile for an exported file: ChatML as agents/chat.ts renders it (observations under `user`), the two ids that end a turn, and greedy
+ * decoding without the penalty on repetition that Ollama has by default (its docs/modelfile.md and docs/template.md). Without a TEMPLATE it would
+ * send prompts bare. Paths are taken from the Modelfile's folder.
+ */
+export function ollamaModelfile(ggufName: string, contextTokens: number): string {
+  return `FROM ./${ggufName}
+TEMPLATE """{{- range .Messages }}<|im_start|>{{ if eq .Role "tool" }}user{{ else }}{{ .Role }}{{ end }}
+{{ .Content }}<|im_end|>
+{{ end }}<|im_start|>assistant
+"""
+PARAMETER stop "<|im_end|>"
+PARAMETER stop "<|endoftext|>"
+PARAMETER num_ctx ${contextTokens}
+PARAMETER temperature 0
+PARAMETER repeat_penalty 1
+`;
+}

@@ -17,10 +17,10 @@ const TINY = {
   vocab_size: 7,
 };
 
-for (const [name, config, lora] of [
-  ["short convolution, untied", TINY, undefined],
-  ["plain, tied", { ...TINY, short_conv: undefined, tie_word_embeddings: true }, undefined],
-  ["adapters", TINY, { rank: 2, alpha: 3, targets: ["k_proj", "up_proj", "down_proj"], seed: 1 }],
+for (const [name, config, lora, temperature] of [
+  ["short convolution, untied", TINY, undefined, 1],
+  ["plain, tied, temperature 0.6", { ...TINY, short_conv: undefined, tie_word_embeddings: true }, undefined, 0.6],
+  ["adapters", TINY, { rank: 2, alpha: 3, targets: ["k_proj", "up_proj", "down_proj"], seed: 1 }, 1],
 ] as const) {
   test(`every gradient is the derivative of the loss: ${name}`, async () => {
     const engine = await openReferenceEngine();
@@ -28,14 +28,15 @@ for (const [name, config, lora] of [
     const model = await Model.create(engine, config, 2, options);
     const batch = randomBatch([5, 1, 3], 7, 21);
     const weights = batch.rows.map((_, i) => (i % 4) - 1);
-    const loss = async () => (await model.logProbs(batch)).lp.reduce((s, lp, i) => s + weights[i]! * lp, 0);
+    const loss = async () =>
+      (await model.logProbs(batch, { temperature })).lp.reduce((s, lp, i) => s + weights[i]! * lp, 0);
     // Embeddings near 0 would make the first norm's curvature larger than any step.
     const embedding = engine.values(model.parameters.get("model.embed_tokens.weight")!);
     embedding.forEach((v, i) => {
       embedding[i] = 25 * v;
     });
     for (const p of model.trainable()) if (p.name.includes("lora_B")) engine.values(p.value).fill(0.3);
-    await model.forwardBackward(batch, () => ({ dLp: Float32Array.from(weights) }));
+    await model.forwardBackward(batch, () => ({ dLp: Float32Array.from(weights) }), { temperature });
     for (const { name: n, value, gradient } of model.trainable()) {
       const [v, g] = [engine.values(value), engine.values(gradient)];
       for (let i = 0; i < v.length; i += Math.ceil(v.length / 5)) {
@@ -76,6 +77,7 @@ test("wrong batches, weights and configurations are refused with a reason", asyn
   );
   await expect(model.logProbs({ ...batch, rows: Int32Array.of(0, 1, 1, 2) })).rejects.toThrow(/row 1 is given twice/);
   await expect(model.logProbs({ ...batch, cumulative: Int32Array.of(0, 3) })).rejects.toThrow(/from 0 to 4/);
+  await expect(model.logProbs(batch, { temperature: 0 })).rejects.toThrow(/temperature 0: .* above 0/);
   await expect(Model.fromArrays(engine, SMALL, new Map())).rejects.toThrow(/embed_tokens.*missing/);
   await expect(Model.create(engine, { ...SMALL, num_key_value_heads: 3 }, 1)).rejects.toThrow(/4 heads do not divide/);
   await expect(

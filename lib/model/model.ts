@@ -44,6 +44,14 @@ export interface TrainableParameter {
   gradient: Tensor;
 }
 
+/** How a batch is scored. */
+export interface ScoreOptions {
+  /** False leaves the adapters out. */
+  adapted?: boolean;
+  /** Logits are divided by it, as in sampling. Default 1; more than 0, else ModelError. */
+  temperature?: number;
+}
+
 /** Log-probabilities of the batch's targets, and the entropies of the (masked) distributions they come from. [M] each, in order of rows. */
 export interface Scores {
   lp: Float32Array;
@@ -58,6 +66,7 @@ interface OnDevice {
   rows: Tensor;
   targets: Tensor;
   masks: TokenMasks | undefined;
+  temperature: number;
 }
 
 export class Model {
@@ -133,11 +142,11 @@ export class Model {
     return { engine, config, parameters, gradients, adapters: adapted ? this.#adapters : null, workspace };
   }
 
-  /** Scores the batch's targets. `adapted: false` leaves adapters out. */
-  logProbs(batch: PackedBatch, options: { adapted?: boolean } = {}): Promise<Scores> {
+  /** Scores the batch's targets. */
+  logProbs(batch: PackedBatch, { adapted, temperature }: ScoreOptions = {}): Promise<Scores> {
     return this.#inTurn(async () => {
-      const ctx = this.context(this.#workspace, options.adapted);
-      const on = this.#upload(batch);
+      const ctx = this.context(this.#workspace, adapted);
+      const on = this.#upload(batch, temperature);
       if (on.M === 0) return { lp: new Float32Array(0), entropy: new Float32Array(0) };
       this.#layers(ctx, on, false);
       return this.#head(ctx, on, this.#workspace.get("x0", on.T, [this.config.hidden_size])).scores;
@@ -151,11 +160,12 @@ export class Model {
   forwardBackward<G extends LossGradient>(
     batch: PackedBatch,
     loss: (lp: Float32Array, entropy: Float32Array) => G,
+    { temperature }: Pick<ScoreOptions, "temperature"> = {},
   ): Promise<Scores & { loss: G }> {
     return this.#inTurn(async () => {
       this.trainable();
       const ctx = this.context(this.#workspace);
-      const on = this.#upload(batch);
+      const on = this.#upload(batch, temperature);
       if (on.M === 0) {
         const none = { lp: new Float32Array(0), entropy: new Float32Array(0) };
         return { ...none, loss: loss(none.lp, none.entropy) };
@@ -257,10 +267,14 @@ export class Model {
     return this.#workspace.get(`x${l}`, T, [this.config.hidden_size]);
   }
 
-  #upload(batch: PackedBatch): OnDevice {
+  #upload(batch: PackedBatch, temperature = 1): OnDevice {
     const { engine } = this;
     const ws = this.#workspace;
     checkBatch(batch, this.config.vocab_size);
+    if (!(temperature > 0 && temperature < Infinity))
+      throw new ModelError(
+        `temperature ${temperature}: scores need one above 0 (greedy decoding has no probabilities)`,
+      );
     const [T, M] = [batch.ids.length, batch.rows.length];
     ws.reserve(T);
     const put = (name: string, data: Int32Array): Tensor => {
@@ -287,6 +301,7 @@ export class Model {
       M,
       packing,
       masks,
+      temperature,
       ids: put("ids", batch.ids),
       rows: put("rows", batch.rows),
       targets: put("targets", batch.targets),
@@ -329,6 +344,8 @@ export class Model {
     const h = this.#headTensors(on.M);
     engine.gatherRows(h.x, x, on.rows);
     engine.rmsNorm(h.n, h.rstd, h.x, weight(ctx, FINAL_NORM), c.rms_norm_eps);
+    // (n/T)·headᵀ are the logits divided by T; the backward pass finds n/T where it looks for n.
+    if (on.temperature !== 1) engine.axpby(h.n, 1 / on.temperature, h.n, 0, h.n);
     engine.logProbs(h, h.n, weight(ctx, headName(c)), on.targets, on.masks);
     const scores = Promise.all([engine.download(h.lp), engine.download(h.entropy)]);
     return {
@@ -345,6 +362,7 @@ export class Model {
     const dHead = ctx.gradients.get(headName(c));
     const saved = { x: h.n, head: weight(ctx, headName(c)), targets: on.targets, lse: h.lse };
     engine.logProbsBackward(dHead ? { dx: dn, dHead } : { dx: dn }, dLp, saved, on.masks);
+    if (on.temperature !== 1) engine.axpby(dn, 1 / on.temperature, dn, 0, dn);
     engine.fill(dx, 0);
     engine.rmsNormBackward(dx, vectorGradient(ctx, FINAL_NORM), dn, h.x, weight(ctx, FINAL_NORM), h.rstd);
     const running = this.#workspace.get("d.x", on.T, [c.hidden_size]);

@@ -77,15 +77,16 @@ function compactType(schema: JsonSchema): string {
   return schema.type ?? "any";
 }
 
-/** `name(required: type, optional?: type) Description.`, the description clipped at a word within 100 characters. */
+/** `name(required: type, text, optional?: type) Description.`: a string's type is not said, the description is clipped at a word within 80 characters. */
 function compactLine(tool: Tool): string {
   const { properties, required } = tool.parameters;
   const order = [...required, ...Object.keys(properties).filter((key) => !required.includes(key))];
-  const parameters = order.map(
-    (key) => `${key}${required.includes(key) ? "" : "?"}: ${compactType(properties[key] ?? {})}`,
-  );
+  const parameters = order.map((key) => {
+    const type = compactType(properties[key] ?? {});
+    return `${key}${required.includes(key) ? "" : "?"}${type === "string" ? "" : `: ${type}`}`;
+  });
   const words = tool.description.replace(/\s+/g, " ").trim();
-  const short = words.length <= 100 ? words : `${words.slice(0, 100).replace(/\s\S*$/, "")}…`;
+  const short = words.length <= 80 ? words : `${words.slice(0, 80).replace(/\s\S*$/, "")}…`;
   return escapeTagsInText(`${tool.name}(${parameters.join(", ")}) ${short}`);
 }
 

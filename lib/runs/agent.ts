@@ -1,3 +1,4 @@
+import { defaultLimits } from "../agents/grammar/protocol.ts";
 import { localPolicy } from "../agents/local.ts";
 import type { ScriptedParadigm } from "../agents/scripted.ts";
 import { ConfigError } from "../config/load.ts";
@@ -11,7 +12,7 @@ import { PARAACT_SYSTEM, PARAACT_SYSTEM_SHORT } from "../paraact/prompt.ts";
 import type { Policy } from "../paraact/types.ts";
 
 /** How the experiment's agent plays ParaAct. Other paradigms take their own system prompt. */
-export function episodeSettings(agent: Experiment["agent"]): EpisodeSettings {
+export function episodeSettings(agent: Omit<Experiment["agent"], "extractive">): EpisodeSettings {
   return {
     ...PARAACT_SETTINGS,
     system: agent.prompt === "short" ? PARAACT_SYSTEM_SHORT : PARAACT_SYSTEM,
@@ -57,6 +58,9 @@ export function scriptedParadigm(paradigm: Experiment["agent"]["paradigm"]): Scr
   ]);
 }
 
+/** Tokens of an answer's reply around the answer's own text: the thought and the tags. */
+const ANSWER_FRAME = 24;
+
 /** Episodes of a local model that run at once: what is decoded together. */
 export const LOCAL_CONCURRENCY = 32;
 
@@ -81,6 +85,9 @@ export function localAgent(
           constraint: {
             protocol: agent.paradigm === "paraact" ? "paraact" : agent.paradigm === "ete" ? "ete" : "eae",
             copyStrings: true,
+            extract: agent.extractive,
+            // A character is a token at the most, so that an answer that has begun can always be closed within the turn's budget.
+            limits: { answer: Math.max(40, Math.min(defaultLimits.answer, agent.maxNewTokens - ANSWER_FRAME)) },
             followPlan: true,
           },
         }

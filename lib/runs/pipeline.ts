@@ -19,6 +19,7 @@ import { baseStage } from "./stage-base.ts";
 import { coldstartStage } from "./stage-coldstart.ts";
 import { crossCheckStage } from "./stage-crosscheck.ts";
 import { type EvaluationPlan, evaluateStage } from "./stage-evaluate.ts";
+import { pretrainStage } from "./stage-pretrain.ts";
 import { rlStage } from "./stage-rl.ts";
 import { sftStage } from "./stage-sft.ts";
 import { tasksStage } from "./stage-tasks.ts";
@@ -75,7 +76,7 @@ export async function runExperiment(
   const engine = new EngineHolder(experiment.device as DeviceRequest);
   let catalog: StoredCatalog | null = null;
   try {
-    const { coldstart, sft, rl, evaluate } = experiment.stages;
+    const { coldstart, pretrain, sft, rl, evaluate } = experiment.stages;
     // The two public benchmarks bring their own tools: without a stage that plays in ToolEnv neither catalogue nor tasks are made.
     const needsToolEnv = coldstart || rl || evaluate?.benchmarks.toolenv !== undefined;
     catalog = needsToolEnv ? await ensureCatalog(progress) : null;
@@ -96,13 +97,16 @@ export async function runExperiment(
     };
     const tasks = needsToolEnv ? await tasksStage(shared) : null;
     const demos = coldstart && tasks ? await coldstartStage(shared, tasks) : null;
-    const needsModel = sft || rl || evaluate?.policies.includes("local");
+    const needsModel = pretrain || sft || rl || evaluate?.policies.includes("local");
     const base = needsModel ? await baseStage(shared, demos) : null;
     const checkpoints: { label: string; stage: StageRecord<{ model: string }> }[] = [];
-    if (base) checkpoints.push({ label: "before", stage: base });
-    if (sft && base && demos) checkpoints.push({ label: "after SFT", stage: await sftStage(shared, base, demos) });
-    if (rl && base && tasks)
-      checkpoints.push({ label: "after RL", stage: await rlStage(shared, checkpoints.at(-1)!.stage, tasks) });
+    const trained = () => checkpoints.at(-1)!.stage;
+    // Random weights that are pretrained next have nothing to be asked.
+    if (pretrain && base && demos)
+      checkpoints.push({ label: "after pretraining", stage: await pretrainStage(shared, base, demos) });
+    else if (base) checkpoints.push({ label: "before", stage: base });
+    if (sft && base && demos) checkpoints.push({ label: "after SFT", stage: await sftStage(shared, trained(), demos) });
+    if (rl && base && tasks) checkpoints.push({ label: "after RL", stage: await rlStage(shared, trained(), tasks) });
     if (experiment.crossCheck && base && demos) await crossCheckStage(shared, base, demos);
 
     const outcomes: TaskOutcome[] = [];
@@ -170,8 +174,8 @@ function charts(stages: RunResult["stages"], runDir: string): string[] {
   const root = join(runDir, "../../stages");
   return stages.flatMap(({ name, key }) => {
     const path = join(root, `${name}-${key}`, "metrics.jsonl");
-    if (!existsSync(path) || (name !== "sft" && name !== "rl")) return [];
-    const metric = name === "sft" ? "loss" : "reward_trajectory";
+    if (!existsSync(path) || (name !== "pretrain" && name !== "sft" && name !== "rl")) return [];
+    const metric = name === "rl" ? "reward_trajectory" : "loss";
     const { lines } = readMetrics(path);
     const chart = lossChart(`${name}: ${metric} by step`, lines, metric);
     return chart ? [chart] : [];

@@ -1,7 +1,7 @@
 /** What an experiment will take before any of it is spent: sizes, tokens, memory, time. Time comes from a short measurement on this machine. */
 import { existsSync, readFileSync } from "node:fs";
 import { totalmem } from "node:os";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import type { Loaded } from "../config/load.ts";
 import type { Experiment } from "../config/schema.ts";
 import { openEngine } from "../engine/open.ts";
@@ -11,6 +11,7 @@ import { Model } from "../model/model.ts";
 import { Optimizer } from "../model/optimizer.ts";
 import { countParameters } from "../model/parameters.ts";
 import type { ModelConfig, PackedBatch } from "../model/types.ts";
+import { projectRoot } from "./environment.ts";
 import { modelConfig } from "./model-config.ts";
 import { duration } from "./progress.ts";
 import { runId } from "./run.ts";
@@ -57,7 +58,7 @@ function episodeTokens(experiment: Experiment): number {
 
 /** The configuration that an experiment trains: its model folder's, else its own shape. */
 export function plannedConfig(experiment: Experiment): ModelConfig {
-  const from = experiment.model.from;
+  const from = experiment.model.from && resolve(projectRoot, experiment.model.from);
   if (from && existsSync(join(from, "config.json"))) {
     const path = join(from, "config.json");
     return parseModelConfig(JSON.parse(readFileSync(path, "utf8")), path);
@@ -145,7 +146,7 @@ export async function planExperiment(all: Loaded[], progress: Progress): Promise
   for (const loaded of all) {
     const e = loaded.experiment;
     const config = plannedConfig(e);
-    if (e.model.from && !existsSync(join(e.model.from, "config.json"))) {
+    if (e.model.from && !existsSync(resolve(projectRoot, e.model.from, "config.json"))) {
       notes.push(
         `${e.model.from} is not on this machine: put the model there before running. The shape is the experiment's own.`,
       );
@@ -161,10 +162,21 @@ export async function planExperiment(all: Loaded[], progress: Progress): Promise
       seen.add(id);
       stages.push({ run: runId(loaded), stage, what, tokens, bytes, seconds });
     };
-    const { coldstart, sft, rl, evaluate } = e.stages;
+    const { coldstart, pretrain, sft, rl, evaluate } = e.stages;
     const shared = [e.seed, e.tasks, e.world, e.agent];
     if (coldstart) {
       add("coldstart", [shared, coldstart], `${e.tasks.train.count} demonstrations`, 0, 0, e.tasks.train.count / 200);
+    }
+    if (pretrain) {
+      const { tokens, batchTokens, microTokens } = pretrain;
+      add(
+        "pretrain",
+        [shared, coldstart, pretrain, e.model],
+        `${Math.ceil(tokens / batchTokens)} steps of ${batchTokens} tokens`,
+        tokens,
+        state + 4 * activationFloats(config) * microTokens,
+        train(tokens),
+      );
     }
     if (sft) {
       const perEpoch = e.tasks.train.count * Math.min(tokensEach, sft.cutoff);
@@ -201,7 +213,7 @@ export async function planExperiment(all: Loaded[], progress: Progress): Promise
       for (const [name, options] of Object.entries(evaluate.benchmarks)) {
         tasks += Math.min(options?.limit ?? Infinity, sizes[name as keyof typeof sizes]);
       }
-      const times = 1 + (sft ? 1 : 0) + (rl ? 1 : 0);
+      const times = 1 + (pretrain ? 1 : 0) + (sft ? 1 : 0) + (rl ? 1 : 0);
       const tokens = tasks * evaluate.trials * times * tokensEach;
       add(
         "evaluate",

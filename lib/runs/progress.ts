@@ -18,14 +18,17 @@ export function terminalProgress(
   label = "",
   now: () => number = Date.now,
 ): Progress {
-  let first: { at: number; done: number } | null = null;
+  /** Where the present count began: a new total, or a smaller count, is a new one. */
+  let first: { at: number; done: number; total: number } | null = null;
+  let last = 0;
   let printed = -Infinity;
   let open = false;
   const prefix = label ? `${label}: ` : "";
   return {
     update(done, total, note) {
       const at = now();
-      first ??= { at, done };
+      if (!first || first.total !== total || done < last) first = { at, done, total };
+      last = done;
       const finished = done >= total;
       if (at - printed < (stream.isTTY ? 100 : 5000) && !(finished && stream.isTTY)) return;
       printed = at;

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { existsSync, readFileSync } from "node:fs";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { ConfigError } from "../config/load.ts";
 import type { Engine } from "../engine/types.ts";
 import { trainTokenizer } from "../model/bpe.ts";
@@ -9,6 +9,7 @@ import { Model } from "../model/model.ts";
 import { countParameters } from "../model/parameters.ts";
 import type { LoadedTokenizer } from "../model/tokenizer.ts";
 import { TAG_TOKENS } from "../paraact/tags.ts";
+import { projectRoot } from "./environment.ts";
 import { modelConfig } from "./model-config.ts";
 import type { Shared } from "./pipeline.ts";
 import { type Demos, demoTexts } from "./stage-coldstart.ts";
@@ -31,8 +32,9 @@ export async function openModel(engine: Engine, dir: string): Promise<{ model: M
 /** The model that training starts from: the folder that `model.from` names, else random weights and a vocabulary trained on the demonstrations. */
 export async function baseStage(shared: Shared, demos: StageRecord<Demos> | null): Promise<StageRecord<BaseResult>> {
   const { experiment } = shared.loaded;
-  const { from, ...shape } = experiment.model;
-  if (from !== undefined) {
+  const { from: named, ...shape } = experiment.model;
+  if (named !== undefined) {
+    const from = resolve(projectRoot, named);
     const weights = join(from, "model.safetensors");
     const index = join(from, "model.safetensors.index.json");
     const file = existsSync(weights) ? weights : index;

@@ -10,7 +10,7 @@ import { readTasks, type TasksResult } from "./stage-tasks.ts";
 import { runStage, type StageRecord } from "./stages.ts";
 
 /** Bumped when the roles write differently. */
-const VERSION = 1;
+const VERSION = 2;
 
 export type Demos = { kept: number; report: ColdStartReport };
 
@@ -18,7 +18,11 @@ export type Demos = { kept: number; report: ColdStartReport };
 export async function coldstartStage(shared: Shared, tasks: StageRecord<TasksResult>): Promise<StageRecord<Demos>> {
   const { experiment } = shared.loaded;
   // Demonstrations are as wide as the task allows, whatever width is played later: the ablation of the width compares one and the same model.
-  const { actionsPerTurn: _, ...agent } = {
+  const {
+    actionsPerTurn: _width,
+    extractive: _decoding,
+    ...agent
+  } = {
     ...experiment.agent,
     paradigm: taughtParadigm(experiment.agent.paradigm),
   };
@@ -42,7 +46,7 @@ export async function coldstartStage(shared: Shared, tasks: StageRecord<TasksRes
         seed: experiment.seed,
         paradigm: scriptedParadigm(agent.paradigm),
         settings: episodeSettings(agent),
-        roles: { mode: coldstart.mode, detours: coldstart.detours },
+        roles: { mode: coldstart.mode, detours: coldstart.detours, wording: coldstart.wording },
         recovery: coldstart.recovery,
         perTask: coldstart.perTask,
         onDone: (done, kept) => ctx.progress.update(done, list.length * coldstart.perTask, `${kept} kept`),

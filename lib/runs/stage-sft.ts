@@ -2,7 +2,7 @@ import { encodeConversation } from "../agents/chat.ts";
 import type { Document } from "../train/batch.ts";
 import { runSft } from "../train/sft.ts";
 import type { Shared } from "./pipeline.ts";
-import { type BaseResult, openModel } from "./stage-base.ts";
+import { openModel } from "./stage-base.ts";
 import { type Demos, readDemos } from "./stage-coldstart.ts";
 import { runStage, type StageRecord } from "./stages.ts";
 
@@ -21,7 +21,7 @@ const VALIDATION = 0.05;
 /** Fine-tunes the base on the demonstrations. */
 export async function sftStage(
   shared: Shared,
-  base: StageRecord<BaseResult>,
+  base: StageRecord<{ model: string }>,
   demos: StageRecord<Demos>,
 ): Promise<StageRecord<SftStageResult>> {
   const { experiment } = shared.loaded;

@@ -9,7 +9,7 @@ import type { Shared } from "./pipeline.ts";
 import { runStage, type StageRecord } from "./stages.ts";
 
 /** Bumped when generated tasks change. */
-const VERSION = 2;
+const VERSION = 3;
 
 export type TasksResult = { train: number; heldout: number; shapes: Record<string, number> };
 
@@ -36,6 +36,9 @@ export async function tasksStage(shared: Shared): Promise<StageRecord<TasksResul
           writes: spec.writes,
           faults: spec.faults,
           crossProvider: spec.crossProvider,
+          ...(spec.maxResponse === undefined ? {} : { maxResponse: spec.maxResponse }),
+          withinTop: spec.withinTop,
+          plainQueries: spec.plainQueries,
           retriever: catalog.bm25(),
         });
         for (const task of source) {

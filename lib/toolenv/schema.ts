@@ -192,6 +192,9 @@ for (const [name, f] of Object.entries(fullFormats)) {
   }
 }
 
+/** Whether a format is one that is checked; specifications name many others. */
+export const isKnownFormat = (format: string): boolean => formatTests.has(format);
+
 /** Length as JSON Schema counts it: pairs of surrogates are one. */
 function codePoints(text: string): number {
   let n = text.length;

@@ -3,7 +3,7 @@
  * between real operations, carried out in a world, put into a person's words, and kept only where the exact judge agrees
  * that every call, argument and fact matters.
  */
-import type { Catalog, Json, Retriever, Tool } from "../catalog/types.ts";
+import type { Catalog, Json, JsonObject, Retriever, Tool } from "../catalog/types.ts";
 import { sameValue, scalars } from "./compare.ts";
 import { canonical, hashText, key, Rng } from "./hash.ts";
 import type { Op } from "./resources.ts";
@@ -30,8 +30,13 @@ export interface TaskSpec {
   faults?: number;
   /** Share of multi-call tasks over several providers. */
   crossProvider?: number;
-  /** Finds the gold tools: a task is kept only where each is within the top 10 of its query. */
+  /** Longest response of a gold call, in characters of JSON: tasks that small models can read. */
+  maxResponse?: number;
+  /** Finds the gold tools: a task is kept only where each is among the first `withinTop` (10) of its query. */
   retriever: Retriever;
+  withinTop?: number;
+  /** Only tools that plain words for what is asked find ("get invoice details by ID in Acme"), not their own descriptions. */
+  plainQueries?: boolean;
 }
 
 /** One provider in this many is held out. */
@@ -193,6 +198,8 @@ function tryTask(catalog: Catalog, world: World, spec: TaskSpec, apis: Apis, wis
   try {
     const pieces = build(draft, wish, apis);
     if (draft.steps.length > (spec.maxCalls ?? 6)) stop("too many calls");
+    const longest = spec.maxResponse ?? Number.POSITIVE_INFINITY;
+    if (draft.steps.some((s) => JSON.stringify(s.body).length > longest)) stop("a response is too long");
     return finish(draft, pieces, wish, spec, catalog, world);
   } catch (error) {
     if (error instanceof DeadEnd) return null;
@@ -279,7 +286,8 @@ function finish(d: Draft, pieces: readonly Piece[], wish: Wish, spec: TaskSpec, 
   }
   const calls: GoldCall[] = order.map((i) => {
     const s = d.steps[i] as (typeof d.steps)[number];
-    return { id: ids[i] as string, tool: s.offer.tool.name, arguments: s.args, step: layers[i] as number };
+    const { name, parameters } = s.offer.tool;
+    return { id: ids[i] as string, tool: name, arguments: asShown(s.args, parameters), step: layers[i] as number };
   });
   if (new Set(calls.map((c) => canonical([c.tool, c.arguments]))).size !== calls.length) stop("the same call twice");
   const edges = edgesOf(d, ids, layers);
@@ -301,7 +309,7 @@ function finish(d: Draft, pieces: readonly Piece[], wish: Wish, spec: TaskSpec, 
   const distractors: Record<string, string[]> = {};
   for (const i of order) {
     const { offer } = d.steps[i] as (typeof d.steps)[number];
-    const slot = slotFor(offer, spec.retriever) ?? stop("the tool cannot be found");
+    const slot = slotFor(offer, spec) ?? stop("the tool cannot be found");
     queries[offer.tool.name] ??= slot.query;
     distractors[offer.tool.name] ??= lookAlikes(catalog, offer, slot.others, tools);
   }
@@ -336,6 +344,13 @@ function finish(d: Draft, pieces: readonly Piece[], wish: Wish, spec: TaskSpec, 
   const wrong = flaw(catalog, world, task);
   if (wrong) stop(wrong);
   return task;
+}
+
+/** Arguments in the order in which the tool shows its parameters, the required ones first. */
+function asShown(args: JsonObject, { properties, required }: Tool["parameters"]): JsonObject {
+  const order = [...required, ...Object.keys(properties)];
+  const place = ([name]: [string, Json]) => (order.includes(name) ? order.indexOf(name) : order.length);
+  return Object.fromEntries(Object.entries(args).sort((a, b) => place(a) - place(b)));
 }
 
 /** Hard edges where a value is carried; soft ones where an earlier response happens to show what a later call is told. */
@@ -440,43 +455,42 @@ const VERBS = {
   compute: "get",
 } as const;
 
-/** A search that finds an operation's tool within the top 10, and the other tools that it finds. */
+/** A search that finds an operation's tool, and the other tools that it finds. */
 interface Slot {
   query: string;
   others: readonly Tool[];
 }
-/** Slots by offer, which belongs to one catalogue: a retriever answers the same every time. */
-const slotCache = new WeakMap<Retriever, WeakMap<Offer, Slot | null>>();
+/** Slots by offer, which belongs to one catalogue, and by what is asked of them: a retriever answers the same every time. */
+const slotCache = new WeakMap<Retriever, WeakMap<Offer, Map<string, Slot | null>>>();
 
-function slotFor(offer: Offer, retriever: Retriever): Slot | null {
-  let byOffer = slotCache.get(retriever);
-  if (!byOffer) {
-    byOffer = new WeakMap();
-    slotCache.set(retriever, byOffer);
-  }
-  let slot = byOffer.get(offer);
+/** What the tool must do, in plain words first; null where no such search finds it. */
+function slotFor(offer: Offer, { retriever, withinTop = 10, plainQueries = false }: TaskSpec): Slot | null {
+  const byOffer = slotCache.get(retriever) ?? new WeakMap<Offer, Map<string, Slot | null>>();
+  slotCache.set(retriever, byOffer);
+  const known = byOffer.get(offer) ?? new Map<string, Slot | null>();
+  byOffer.set(offer, known);
+  const kind = `${withinTop} ${plainQueries}`;
+  let slot = known.get(kind);
   if (slot === undefined) {
-    slot = findSlot(offer, retriever);
-    byOffer.set(offer, slot);
+    slot = null;
+    for (const query of queriesFor(offer, plainQueries)) {
+      const hits = retriever.search(query, Math.max(withinTop, 10)).map((h) => h.tool);
+      const at = hits.findIndex((t) => t.name === offer.tool.name);
+      if (at < 0 || at >= withinTop) continue;
+      slot = { query, others: hits.filter((_, i) => i !== at) };
+      break;
+    }
+    known.set(kind, slot);
   }
   return slot;
 }
-/** What the tool must do, in plain words first. */
-function findSlot(offer: Offer, retriever: Retriever): Slot | null {
-  const { tool, op, type } = offer;
+function queriesFor({ tool, op, type }: Offer, plainOnly: boolean): string[] {
   const noun = op.kind === "list" ? pluralPhrase(humanise(type)) : humanise(type);
   const owner = op.scope.at(-1);
   const plain = `${VERBS[op.kind]} ${noun}${owner && owner.type !== type ? ` of ${humanise(owner.type)}` : ""}${op.kind === "get" ? " details by ID" : ""} in ${brand(tool)}`;
+  if (plainOnly) return [plain];
   const sentence = (tool.description.split(/[.;]\s/)[0] ?? "").split(" ").slice(0, 14).join(" ");
-  for (const query of [
-    plain,
-    `${sentence} in ${brand(tool)}`,
-    `${splitWords(tool.operation).join(" ")} ${brand(tool)}`,
-  ]) {
-    const hits = retriever.search(query, 10).map((h) => h.tool);
-    if (hits.some((t) => t.name === tool.name)) return { query, others: hits.filter((t) => t.name !== tool.name) };
-  }
-  return null;
+  return [plain, `${sentence} in ${brand(tool)}`, `${splitWords(tool.operation).join(" ")} ${brand(tool)}`];
 }
 
 /** Look-alikes that a task records for each of its tools, at most. */

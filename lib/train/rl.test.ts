@@ -127,6 +127,19 @@ test("with adapters, the policy without them is the reference", async () => {
   for (const { values } of ctx.metrics) if (values.driftMax !== undefined) expect(values.driftMax).toBeLessThan(1e-4);
 });
 
+test("at other temperatures, the training pass scores what was sampled", async () => {
+  for (const temperature of [0.6, 1.5]) {
+    const ctx = recordedContext(freshDir());
+    await runRl(await optionsWith({ temperature, steps: 2, miniBatch: 2, lr: 0.05 }), ctx);
+    const steps = ctx.metrics.filter((m) => m.values.driftMax !== undefined);
+    expect(steps.length).toBe(2);
+    for (const { values } of steps) expect(values.driftMax!).toBeLessThan(1e-4);
+    // Also against the reference policy, which the first step's weights still are.
+    expect(steps[0]!.values.ratio).toBeCloseTo(1, 5);
+    expect(steps[0]!.values.kl).toBeCloseTo(0, 6);
+  }
+});
+
 test("groups that all score the same are counted, warned of, and teach nothing", async () => {
   const flat = { ...environment, score: () => ({ trajectory: 1, phase: 0, format: 1, terms: [] }) };
   const ctx = recordedContext(freshDir());
@@ -253,7 +266,7 @@ test("masks of constrained decoding are used again in training: the probabilitie
 
 test("wrong use is refused with the reason", async () => {
   const ctx = recordedContext(freshDir());
-  expect(runRl(await optionsWith({ temperature: 0.7 }), ctx)).rejects.toThrow(/temperature 0.7/);
+  expect(runRl(await optionsWith({ temperature: 0 }), ctx)).rejects.toThrow(/temperature 0: .* above 0/);
   expect(runRl(await optionsWith({ group: 1 }), ctx)).rejects.toThrow(/no baseline/);
   expect(runRl(await optionsWith({ environment: { ...environment, tasks: [] } }), ctx)).rejects.toThrow(/no tasks/);
 });

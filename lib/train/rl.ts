@@ -17,6 +17,7 @@ import { collect, playAll, scoreAll } from "./collect.ts";
 import { documentOf, drift, episodeMetrics } from "./rollouts.ts";
 import { learningRate } from "./schedule.ts";
 import { DivergedError, TrainingDataError } from "./sft.ts";
+import { stopAsked } from "./stop.ts";
 import { stopwatch } from "./stopwatch.ts";
 import type { RlOptions, RlTask } from "./types.ts";
 import { score, update } from "./update.ts";
@@ -107,7 +108,7 @@ export async function runRl<T extends RlTask>(options: RlOptions<T>, ctx: StageC
   };
 
   if (!resumed) await evaluate();
-  while (step < options.steps && !ctx.stopping) {
+  while (step < options.steps && !(await stopAsked(ctx))) {
     const clock = stopwatch();
     const batch = await collect(options, ctx.seed, state, clock);
     const values: Record<string, number> = {
@@ -126,7 +127,8 @@ export async function runRl<T extends RlTask>(options: RlOptions<T>, ctx: StageC
     const lr = learningRate(step, schedule);
     clock.start("update");
     const documents = batch.rollouts.map(documentOf);
-    const old = await score(model, documents, options.microTokens);
+    const { temperature } = options;
+    const old = await score(model, documents, options.microTokens, { temperature });
     Object.assign(values, drift(batch.rollouts, old.lp), { entropy: old.entropy });
     if ((values.driftMax ?? 0) > (options.maxDrift ?? 0.01))
       warn(
@@ -135,7 +137,12 @@ export async function runRl<T extends RlTask>(options: RlOptions<T>, ctx: StageC
       );
     const refLp =
       options.kl > 0
-        ? (await score(reference ?? model, documents, options.microTokens, { adapted: reference !== null })).lp
+        ? (
+            await score(reference ?? model, documents, options.microTokens, {
+              adapted: reference !== null,
+              temperature,
+            })
+          ).lp
         : null;
     const diverged = (what: string) =>
       new DivergedError(
@@ -189,9 +196,9 @@ export async function runRl<T extends RlTask>(options: RlOptions<T>, ctx: StageC
 
 function check<T extends RlTask>(options: RlOptions<T>): void {
   if (options.environment.tasks.length === 0) throw new TrainingDataError("RL: no tasks. Make a training split first.");
-  if (options.temperature !== 1)
+  if (!(options.temperature > 0))
     throw new RlError(
-      `RL: temperature ${options.temperature}: the training pass scores at temperature 1, so rollouts must be sampled at 1 (the paper's value).`,
+      `RL: temperature ${options.temperature}: rollouts must be sampled, at a temperature above 0 (the paper's value is 1).`,
     );
   if (options.group < 2 && options.advantage !== "reinforce++")
     throw new RlError(

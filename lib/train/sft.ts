@@ -11,6 +11,7 @@ import { type Document, lossTokens, pack, packMicroBatches, shuffled, splitSteps
 import { Checkpoints, readTrained, writeTrained } from "./checkpoint.ts";
 import { sftLoss } from "./losses.ts";
 import { learningRate, type Schedule } from "./schedule.ts";
+import { stopAsked } from "./stop.ts";
 
 /** The loss or a gradient is no longer a finite number, or a bound was passed. The message names the last good state. */
 export class DivergedError extends Error {
@@ -43,6 +44,8 @@ export interface SftOptions {
   /** Every so many steps: held-out loss, `evaluate`, a checkpoint. */
   evaluateEvery: number;
   maxSteps?: number;
+  /** "given": documents are read in their order, a curriculum; else they are shuffled anew in each epoch. */
+  order?: "shuffled" | "given";
   shape?: Schedule["shape"];
   /** Learning rate at the end, as a share of the peak. */
   minRatio?: number;
@@ -142,7 +145,8 @@ export async function runSft(options: SftOptions, ctx: StageContext): Promise<Sf
   const early = () => options.patience !== undefined && state.stale >= options.patience;
   if (!resumed) await evaluate();
   let saved = step;
-  while (step < plan.length && !ctx.stopping && !early()) {
+  // One turn of the event loop a step: a signal to stop is heard even where every wait is over at once.
+  while (step < plan.length && !(await stopAsked(ctx)) && !early()) {
     const started = performance.now();
     const members = plan[step]!;
     const total = members.reduce((n, i) => n + lossTokens(train.documents[i]!), 0);
@@ -218,8 +222,10 @@ function prepare(
 
 /** The documents of every step, over all epochs: a pure function of lengths, settings and seed. */
 function planSteps(lengths: readonly number[], options: SftOptions, seed: number): number[][] {
+  const orderOf = (epoch: number): Iterable<number> =>
+    options.order === "given" ? lengths.keys() : shuffled(lengths.length, seed, epoch);
   const steps: number[][] = [];
   for (let epoch = 0; epoch < options.epochs && steps.length < (options.maxSteps ?? Number.POSITIVE_INFINITY); epoch++)
-    steps.push(...splitSteps(lengths, shuffled(lengths.length, seed, epoch), options.batchTokens));
+    steps.push(...splitSteps(lengths, orderOf(epoch), options.batchTokens));
   return steps.slice(0, options.maxSteps);
 }

@@ -61,7 +61,7 @@ export interface RlOptions<T extends RlTask> {
   lr: number;
   warmup: number;
   shape?: Schedule["shape"];
-  /** 1: the log-probabilities of sampling and of training are of the same distribution. */
+  /** Of rollouts, above 0; the training pass and the reference policy are scored at it too, so that all are of the same distribution. */
   temperature: number;
   clip: number;
   clipHigh?: number;

@@ -1,5 +1,5 @@
 /** Learning from a scored batch: PPO steps on the tokens that were sampled. */
-import type { Model } from "../model/model.ts";
+import type { Model, ScoreOptions } from "../model/model.ts";
 import type { Optimizer } from "../model/optimizer.ts";
 import {
   type Document,
@@ -18,7 +18,7 @@ export async function score(
   model: Model,
   documents: readonly Document[],
   microTokens: number,
-  how: { adapted?: boolean } = {},
+  how: ScoreOptions = {},
 ): Promise<{ lp: PerToken[]; entropy: number }> {
   const lengths = documents.map((document) => document.ids.length);
   const lp: PerToken[] = [];
@@ -90,6 +90,7 @@ export async function update<T extends RlTask>(
         const { loss } = await model.forwardBackward(
           pack(own),
           (lp): PolicyLossValue => ppoLoss({ lp, ...input }, options),
+          { temperature: options.temperature },
         );
         sums.loss += loss.loss;
         sums.policyLoss += loss.policy;

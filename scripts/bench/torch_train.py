@@ -1,7 +1,7 @@
 """The peer of `bun run bench engine --device cpu`: the same decoder in plain PyTorch, float32, on the CPU.
 
 A server on standard input, so that runs can be interleaved with ours: each line `train S STEPS`, `forward S STEPS` or `decode S BATCH TOKENS`
-is answered by one JSON line with tokens a second. Threads: TORCH_THREADS (default: all cores). Run with Debian's python3-torch:
+is answered by one JSON line with the rate in tokens a second. Threads: TORCH_THREADS (default: all cores). Run with Debian's python3-torch:
     echo "train S 2" | /usr/bin/python3 scripts/bench/torch_train.py
 """
 
@@ -135,4 +135,4 @@ def decode(size, batch, tokens):
 for line in sys.stdin:
     what, size, *numbers = line.split()
     rate = {"train": train, "forward": forward, "decode": decode}[what](size, *map(int, numbers))
-    print(json.dumps({"tokensPerSecond": rate, "torch": torch.__version__, "threads": torch.get_num_threads()}), flush=True)
+    print(json.dumps({"rate": rate, "torch": torch.__version__, "threads": torch.get_num_threads()}), flush=True)

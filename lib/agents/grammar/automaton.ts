@@ -211,7 +211,7 @@ function wordByte(b: number | undefined): boolean {
 }
 
 /** Whether a word begins or ends between bytes i−1 and i. */
-function boundary(bytes: Uint8Array, i: number): boolean {
+export function boundary(bytes: Uint8Array, i: number): boolean {
   return !(wordByte(bytes[i - 1]) && wordByte(bytes[i]));
 }
 

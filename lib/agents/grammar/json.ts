@@ -12,6 +12,7 @@ import {
   type State,
   text,
 } from "./automaton.ts";
+import { isShaped, numberValues, stringValues } from "./extract.ts";
 import { jsonText, jsonTextNonEmpty } from "./text.ts";
 import type { TokenTrie } from "./trie.ts";
 
@@ -29,6 +30,8 @@ export interface JsonGrammar {
   limits: JsonLimits;
   /** Strings (enums apart) must occur in this. */
   copy: CopySource | null;
+  /** Numbers must occur there too, and strings whose schema says what they look like fit it. */
+  extract: boolean;
 }
 
 /** A JSON string of free text with at least one character that is no white space. */
@@ -81,6 +84,10 @@ function schemaId(schema: JsonSchema): number {
 }
 
 function stringValue(g: JsonGrammar, schema: JsonSchema, next: Next): State {
+  if (g.copy && g.extract && isShaped(schema)) {
+    const values = stringValues(g.copy, schema);
+    if (values.length > 0) return choice(values.map((v) => literal(v, next)));
+  }
   const limit = Math.max(1, Math.min(schema.maxLength ?? g.limits.string, g.limits.string));
   const end = after('"', next);
   const inside = (): State => {
@@ -104,7 +111,9 @@ export function jsonValue(g: JsonGrammar, schema: JsonSchema, next: Next, depth 
   const nested = depth < g.limits.depth;
   const type = schema.type ?? (schema.properties ? "object" : schema.items ? "array" : undefined);
   if (type === "string" || type === undefined) options.push(stringValue(g, schema, next));
-  if (type === "integer" || type === "number" || type === undefined) {
+  const read = g.copy && g.extract && (type === "integer" || type === "number") ? numberValues(g.copy, schema) : [];
+  if (read.length > 0) options.push(...read.map((v) => literal(v, next)));
+  else if (type === "integer" || type === "number" || type === undefined) {
     options.push(number({ integer: type === "integer", negative: (schema.minimum ?? -1) < 0 }, next));
   }
   if (type === "boolean" || type === undefined) options.push(literal("true", next), literal("false", next));

@@ -13,6 +13,7 @@ import {
   special,
   text,
 } from "./automaton.ts";
+import { type Lexicon, words } from "./extract.ts";
 import { freeString, type JsonGrammar, members } from "./json.ts";
 import { executionPlan, field, optionalSubgoals, type PlanLimits } from "./plan.ts";
 import { plainText } from "./text.ts";
@@ -63,6 +64,8 @@ export interface ReplyOptions {
   /** ParaAct: occurrences of the live plan that have succeeded. */
   done: readonly string[];
   copy: CopySource | null;
+  /** Numbers are copied as strings are, and answers are made of these words. */
+  extract: Lexicon | null;
   limits: ReplyLimits;
 }
 
@@ -73,6 +76,7 @@ export function replyGrammar(o: ReplyOptions): State {
     trie: o.trie,
     limits: { string: limits.string, entries: limits.entries, depth: limits.depth },
     copy: o.copy,
+    extract: o.extract !== null,
   };
   const byName = new Map(o.tools.map((t) => [t.name, t]));
 
@@ -105,6 +109,15 @@ export function replyGrammar(o: ReplyOptions): State {
     );
   }
   const stop = special(o.stopIds, ended);
+  function answer(): State {
+    const { extract } = o;
+    if (!extract) return block("answer", limits.answer, gap(stop));
+    const end = lazy("b/extract", () => tag("</answer>", gap(stop)));
+    return tag(
+      "<answer>",
+      lazy("b.extract", () => words(extract, limits.answer, end)),
+    );
+  }
 
   /** `min` to `max` blocks, then the end of the turn. */
   function repeat(id: string, min: number, max: number, one: (next: Next) => State): State {
@@ -241,7 +254,7 @@ export function replyGrammar(o: ReplyOptions): State {
   }
 
   function actions(): State {
-    const options: State[] = [block("answer", limits.answer, gap(stop))];
+    const options: State[] = [answer()];
     const names = [...byName.keys()];
     if (o.protocol === "paraact") {
       const withPlan = {

@@ -193,14 +193,13 @@ export interface Device {
   matrix: { m: number; n: number; k: number } | null;
 }
 
+type Request = "gpu" | "software" | `gpu:${string}` | `software:${string}`;
+
 /**
- * Opens an adapter by request: `gpu` takes hardware only, `software` software only, `gpu:NAME` and `software:NAME` the first whose name
- * contains NAME. The device gets all of the adapter's limits, and the features that the engine uses.
- * Throws NoEngineError that says what was found.
+ * The adapter that a request names: `gpu` takes hardware only, `software` software only, `gpu:NAME` and `software:NAME` the first whose name
+ * contains NAME. Throws NoEngineError that says what was found.
  */
-export async function openDevice(
-  request: "gpu" | "software" | `gpu:${string}` | `software:${string}`,
-): Promise<Device> {
+export async function openAdapter(request: Request): Promise<{ adapter: GPUAdapter; entry: AdapterEntry }> {
   const all = await listAdapters();
   const [kind, ...rest] = request.split(":");
   const part = rest.join(":").toLowerCase();
@@ -224,6 +223,12 @@ export async function openDevice(
   });
   if (!adapter)
     throw new NoEngineError(`Dawn listed the adapter "${entry.name}" and then refused it; see .cache/dawn.log.`);
+  return { adapter, entry };
+}
+
+/** The device of the adapter that the request names, with all of the adapter's limits and the features that the engine uses. */
+export async function openDevice(request: Request): Promise<Device> {
+  const { adapter, entry } = await openAdapter(request);
   const features = [...adapter.features].filter((f) =>
     [...wantedFeatures, subgroupMatrix].includes(f as GPUFeatureName),
   );

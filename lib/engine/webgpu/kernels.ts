@@ -34,6 +34,7 @@ import log_probs_step from "./kernels/log_probs_step.wgsl" with { type: "text" }
 import masks from "./kernels/masks.wgsl" with { type: "text" };
 import matmul_dot from "./kernels/matmul_dot.wgsl" with { type: "text" };
 import matmul_lanes from "./kernels/matmul_lanes.wgsl" with { type: "text" };
+import matmul_lanes4 from "./kernels/matmul_lanes4.wgsl" with { type: "text" };
 import matmul_matrix from "./kernels/matmul_matrix.wgsl" with { type: "text" };
 import matmul_naive from "./kernels/matmul_naive.wgsl" with { type: "text" };
 import matmul_tile from "./kernels/matmul_tile.wgsl" with { type: "text" };
@@ -79,6 +80,7 @@ const sources = {
   log_probs_step,
   matmul_dot,
   matmul_lanes,
+  matmul_lanes4,
   matmul_matrix,
   matmul_naive,
   matmul_tile,

@@ -1,10 +1,10 @@
-/** Benchmarks of the CPU engine: ours beside a peer, run by turns, so that what else the machine does falls on both alike. */
-import { createGenerator } from "../../model/generator.ts";
-import { Model } from "../../model/model.ts";
-import { Optimizer } from "../../model/optimizer.ts";
-import type { ModelConfig, PackedBatch } from "../../model/types.ts";
-import { uniform } from "../random.ts";
-import { type CpuOptions, openCpuEngine } from "./index.ts";
+/** Benchmarks of whole models: ours beside a peer, run by turns, so that what else the machine does falls on both alike. */
+import { uniform } from "../engine/random.ts";
+import type { Engine, Tensor } from "../engine/types.ts";
+import { createGenerator } from "./generator.ts";
+import { Model } from "./model.ts";
+import { Optimizer } from "./optimizer.ts";
+import type { ModelConfig, PackedBatch } from "./types.ts";
 
 export interface BenchSize {
   config: ModelConfig;
@@ -13,7 +13,10 @@ export interface BenchSize {
   B: number;
 }
 
-function size(layers: number, C: number, ff: number, H: number, K: number, V: number, T: number, B: number): BenchSize {
+/** A decoder of C channels, ff feed-forward, H heads, K key/value heads and V tokens; B documents of T tokens. */
+export function modelSize(
+  ...[layers, C, ff, H, K, V, T, B]: [number, number, number, number, number, number, number, number]
+): BenchSize {
   const config: ModelConfig = {
     architectures: ["Qwen3ForCausalLM"],
     model_type: "qwen3",
@@ -34,9 +37,9 @@ function size(layers: number, C: number, ff: number, H: number, K: number, V: nu
 
 /** The sizes of issue 6: 4.2 M, 29.4 M and 0.56 M parameters. */
 export const SIZES = {
-  S: size(4, 256, 768, 4, 2, 4096, 512, 8),
-  M: size(8, 512, 1536, 8, 4, 8192, 1024, 4),
-  XS: size(2, 128, 384, 2, 1, 1024, 256, 4),
+  S: modelSize(4, 256, 768, 4, 2, 4096, 512, 8),
+  M: modelSize(8, 512, 1536, 8, 4, 8192, 1024, 4),
+  XS: modelSize(2, 128, 384, 2, 1, 1024, 256, 4),
 } as const;
 
 /** Documents of random ids in which every token but the first is a target. */
@@ -47,19 +50,24 @@ export function randomBatch({ config, T, B }: BenchSize): PackedBatch {
   return { ids, cumulative, rows: Int32Array.from({ length: T * B }, (_, i) => i), targets };
 }
 
-/** Something that answers in tokens a second. */
+export type SizeName = keyof typeof SIZES;
+
+/** Something that answers in tokens a second, unless said otherwise. Models are made when first asked for. */
 export interface Runner {
-  train(size: keyof typeof SIZES, steps: number): Promise<number>;
-  forward(size: keyof typeof SIZES, steps: number): Promise<number>;
-  decode(size: keyof typeof SIZES, batch: number, tokens: number): Promise<number>;
-  close(): Promise<void>;
+  train(size: SizeName, steps: number): Promise<number>;
+  forward(size: SizeName, steps: number): Promise<number>;
+  /** Prompts of 16 tokens count in the time, their tokens do not. */
+  decode(size: SizeName, batch: number, tokens: number): Promise<number>;
+  /** A product of two n×n matrices, in GFLOP/s. */
+  matmul(n: number): Promise<number>;
 }
 
-/** Our engine. Models are made when first asked for. */
-export async function cpuRunner(options: CpuOptions = {}): Promise<Runner & { description: string }> {
-  const engine = await openCpuEngine(options);
+type Triple = [Tensor, Tensor, Tensor];
+
+/** Our engine. */
+export function engineRunner(engine: Engine): Runner {
   const models = new Map<string, { model: Model; optimizer: Optimizer; batch: PackedBatch }>();
-  const of = async (name: keyof typeof SIZES) => {
+  const of = async (name: SizeName) => {
     const have = models.get(name);
     if (have) return have;
     const model = await Model.create(engine, SIZES[name].config, 1);
@@ -73,7 +81,6 @@ export async function cpuRunner(options: CpuOptions = {}): Promise<Runner & { de
     return (1000 * tokens) / (performance.now() - start);
   };
   return {
-    description: engine.info.description,
     async train(name, steps) {
       const { model, optimizer, batch } = await of(name);
       const M = batch.rows.length;
@@ -96,7 +103,6 @@ export async function cpuRunner(options: CpuOptions = {}): Promise<Runner & { de
       const { model } = await of(name);
       const generator = createGenerator(model, { maxBatch: batch, cacheTokens: batch * (tokens + 32) });
       const promptIds = Int32Array.from({ length: 16 }, (_, i) => i);
-      // The prompts are computed outside the time, as in the peers.
       const run = (n: number) =>
         Promise.all(
           Array.from({ length: batch }, (_, seed) =>
@@ -113,43 +119,22 @@ export async function cpuRunner(options: CpuOptions = {}): Promise<Runner & { de
       generator.close();
       return tokensPerSecond;
     },
-    close: () => engine.dispose(),
-  };
-}
-
-/** PyTorch through scripts/bench/torch_train.py; null where that Python has no torch. */
-export async function torchRunner(python = "/usr/bin/python3"): Promise<Runner | null> {
-  if (!(await Bun.file(python).exists())) return null;
-  const script = new URL("../../../scripts/bench/torch_train.py", import.meta.url).pathname;
-  const child = Bun.spawn([python, script], { stdin: "pipe", stdout: "pipe", stderr: "ignore" });
-  const lines = child.stdout.pipeThrough(new TextDecoderStream()).getReader();
-  const ask = async (line: string): Promise<number> => {
-    child.stdin.write(`${line}\n`);
-    child.stdin.flush();
-    let text = "";
-    while (!text.includes("\n")) {
-      const { done, value } = await lines.read();
-      if (done) throw new Error(`${python} ${script} ended; has it torch? (Debian: apt-get install python3-torch)`);
-      text += value;
-    }
-    const answer: unknown = JSON.parse(text);
-    if (!answer || typeof answer !== "object" || !("tokensPerSecond" in answer))
-      throw new Error(`torch answered ${text}`);
-    return Number(answer.tokensPerSecond);
-  };
-  const runner: Runner = {
-    train: (name, steps) => ask(`train ${name} ${steps}`),
-    forward: (name, steps) => ask(`forward ${name} ${steps}`),
-    decode: (name, batch, tokens) => ask(`decode ${name} ${batch} ${tokens}`),
-    close: async () => {
-      child.stdin.end();
-      await child.exited;
+    async matmul(n) {
+      const [out, a, b] = ["out", "a", "b"].map((label) => engine.alloc([n, n], "f32", `bench ${label}`)) as Triple;
+      for (const [seed, t] of [a, b].entries())
+        engine.upload(
+          t,
+          Float32Array.from({ length: n * n }, (_, i) => uniform(seed, i) - 0.5),
+        );
+      await engine.sync();
+      const gflops = await rate((2 * n ** 3) / 1e9, async () => {
+        engine.matmul(out, a, b);
+        await engine.sync();
+      });
+      engine.free(out, a, b);
+      return gflops;
     },
   };
-  return runner.forward("S", 1).then(
-    () => runner,
-    () => null,
-  );
 }
 
 export interface BenchRow {
@@ -158,7 +143,7 @@ export interface BenchRow {
   /** Median, and the lowest and highest of the runs. */
   ours: [number, number, number];
   peer: [number, number, number] | null;
-  peerName: string;
+  peerName: string | null;
   /** Median of the ratios run by run. */
   ratio: [number, number, number] | null;
 }
@@ -168,11 +153,12 @@ const spread = (xs: number[]): [number, number, number] => {
   return [sorted[sorted.length >> 1]!, sorted[0]!, sorted.at(-1)!];
 };
 
-/** `runs` turns of ours and the peer's, each after one that warms up. */
+/** `runs` turns of ours and the peer's, each after one that warms up. Rates in `unit`. */
 export async function interleave(
   work: string,
-  peerName: string,
+  unit: string,
   ours: () => Promise<number>,
+  peerName: string | null,
   peer: (() => Promise<number>) | null,
   runs = 5,
 ): Promise<BenchRow> {
@@ -184,5 +170,5 @@ export async function interleave(
     if (peer) b.push(await peer());
   }
   const compared = peer ? { peer: spread(b), ratio: spread(a.map((x, i) => x / b[i]!)) } : { peer: null, ratio: null };
-  return { work, unit: "tokens/s", ours: spread(a), peerName, ...compared };
+  return { work, unit, ours: spread(a), peerName, ...compared };
 }

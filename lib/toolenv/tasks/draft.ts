@@ -1,8 +1,9 @@
 /** A task being made: calls that have been carried out in a fresh session, where each argument came from, and what is asked. */
 import type { Catalog, Json, JsonObject, Tool } from "../../catalog/types.ts";
+import { canonicalJson } from "../../config/hash.ts";
 import { at, isOrdinary, type Scalar, sameValue, scalars } from "../compare.ts";
 import { type FieldClass, fieldClass } from "../fields.ts";
-import { canonical, contentId, type Rng } from "../hash.ts";
+import { contentId, type Rng } from "../hash.ts";
 import { Persona } from "../persona.ts";
 import type { Population } from "../population.ts";
 import { coerce, freeValue } from "../render.ts";
@@ -228,7 +229,7 @@ export class Draft {
     }
     const result = this.#session.call(tool, args);
     if (result instanceof Promise || result.outcome !== "ok")
-      return stop(`the call was refused: ${canonical(result instanceof Promise ? null : result.body)}`);
+      return stop(`the call was refused: ${canonicalJson(result instanceof Promise ? null : result.body)}`);
     const index = op.target ? (entities.get(op.target) ?? null) : null;
     this.steps.push({ offer, args, sources, body: result.body, index, owners: owners.join(" "), stated });
     return this.steps.length - 1;

@@ -3,7 +3,7 @@ import { Ajv, type ErrorObject, type ValidateFunction } from "ajv";
 import addFormats from "ajv-formats";
 import { type FormatName, fullFormats } from "ajv-formats/dist/formats.js";
 import type { Json, JsonSchema } from "../catalog/types.ts";
-import { canonical } from "./hash.ts";
+import { canonicalJson } from "../config/hash.ts";
 import { isDrawable, matchesPattern } from "./pattern.ts";
 
 const TYPES = new Set(["object", "array", "string", "number", "integer", "boolean", "null"]);
@@ -208,7 +208,7 @@ export function fits(value: Json, s: JsonSchema, closed = false): boolean {
   if (!hasType(value, s.type)) return false;
   if (s.enum) {
     if (typeof value !== "object" || value === null) return s.enum.includes(value);
-    return s.enum.some((v) => canonical(v) === canonical(value));
+    return s.enum.some((v) => canonicalJson(v) === canonicalJson(value));
   }
   if (typeof value === "string" && s.type === "string") {
     if (s.minLength !== undefined || s.maxLength !== undefined) {

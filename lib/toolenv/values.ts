@@ -21,7 +21,7 @@ export function uuid(rng: Rng): string {
 }
 
 /** Whether a text looks like a code rather than words: it has a digit, and no white space. */
-const isCode = (text: string) => /\d/.test(text) && !/\s/.test(text) && text.length <= 48 && !/^https?:/.test(text);
+const isCode = (text: string) => /\d/.test(text) && !/[\s\\]/.test(text) && text.length <= 48 && !/^https?:/.test(text);
 
 /** A text of the same shape: digits become digits; letters of a code become letters of the same case. */
 function reshape(example: string, rng: Rng): string {
@@ -48,9 +48,9 @@ const SEMANTIC = new Set<FieldClass>(
 
 /** Type names whose `name` is a person's, a company's, a product's, or a machine's. */
 const PERSON =
-  /\b(user|customer|contact|employee|member|person|people|owner|author|agent|patient|driver|guest|candidate|student|teacher|recipient|subscriber|admin|attendee|lead|tester|participant|player|worker|assignee|manager|collaborator|follower|signer|donor|friend|voter)\b/;
+  /\b(user|customer|client|contact|employee|member|person|people|owner|author|agent|patient|driver|guest|candidate|student|teacher|recipient|subscriber|admin|attendee|lead|tester|participant|player|worker|assignee|manager|collaborator|follower|signer|donor|friend|voter)\b/;
 const COMPANY =
-  /\b(company|organi[sz]ation|vendor|supplier|merchant|tenant|brand|business|partner|account|employer|bank|store|shop|provider|publisher|carrier|org|creditor|legal entity|counterparty)\b/;
+  /\b(company|organi[sz]ation|vendor|supplier|merchant|tenant|brand|business|partner|account|employer|bank|store|shop|provider|publisher|carrier|org|creditor|legal entity|counterparty|institution|agency|manufacturer)\b/;
 const PRODUCT = /\b(product|item|variant|article|good|sku|listing|offer)\b/;
 const MACHINE =
   /\b(server|cluster|instance|vm|machine|queue|bucket|database|db|node|pool|host|network|subnet|volume|disk|container|function|gateway|firewall|registry|repository|repo|deployment|pipeline|stack|topic|stream|endpoint|router|switch|environment|namespace|hub|dataset|load balancer|snapshot|backup|vpc|lambda|image|service|factory|vault|zone|fleet|workgroup)\b/;
@@ -58,24 +58,28 @@ const FILE = /\b(file|document|attachment|photo|picture|video|upload|asset|recor
 
 /** A name for an entity of a type, the type in words. */
 export function entityName(words: string, p: Persona): string {
-  let namer = namers.get(words);
-  if (!namer) {
+  return (NAMERS[nameKind(words)]?.[1] ?? ((x: Persona) => x.proper))(p);
+}
+/** What kind of name the entities of a type have (a person's, a company's, a machine's …), as a number; -1: a proper name. */
+export function nameKind(words: string): number {
+  let kind = kinds.get(words);
+  if (kind === undefined) {
     // The last word says what it is: a user group is a group. "job title" and the like need both.
     const last = words.split(" ").at(-1) ?? "";
     const type = /^(item|title|entity|balancer|name)$/.test(last) ? words : last;
-    namer = NAMERS.find(([r]) => r.test(type))?.[1] ?? ((x) => x.proper);
-    if (namers.size > 20_000) namers.clear();
-    namers.set(words, namer);
+    kind = NAMERS.findIndex(([r]) => r.test(type));
+    if (kinds.size > 20_000) kinds.clear();
+    kinds.set(words, kind);
   }
-  return namer(p);
+  return kind;
 }
 type Namer = (p: Persona) => string;
-const namers = new Map<string, Namer>();
+const kinds = new Map<string, number>();
 const NAMERS: [RegExp, Namer][] = [
   [PERSON, (p) => p.person],
   [COMPANY, (p) => p.company],
   [PRODUCT, (p) => p.product],
-  [/\b(city|town|location|place|venue|office|warehouse)\b/, (p) => p.place.city],
+  [/\b(city|town|location|place|venue|office|warehouse|airport|station|stop|district)\b/, (p) => p.place.city],
   [/\b(position|vacancy|posting|job title)\b/, (p) => p.job],
   [/\bcountry\b/, (p) => p.place.country],
   [/\b(recipe|meal|dish|menu item)\b/, (p) => p.work("dish")],

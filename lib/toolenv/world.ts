@@ -3,11 +3,12 @@
  * and consistent between calls. See `resources.ts` for what it knows of an API, `population.ts` for what exists in it.
  */
 import type { Catalog, Json, JsonObject, JsonSchema, Tool } from "../catalog/types.ts";
+import { canonicalJson } from "../config/hash.ts";
 import { hash2 } from "../engine/random.ts";
 import { effectOf } from "./effects.ts";
 import { drawFault, drawLatency, type FaultRates, faultBody, NO_FAULTS, TIMEOUT_MS } from "./faults.ts";
 import { fieldClass } from "./fields.ts";
-import { canonical, hashText, KEY, key } from "./hash.ts";
+import { hashText, KEY, key } from "./hash.ts";
 import { Persona } from "./persona.ts";
 import { CREATED, Population } from "./population.ts";
 import { type Bound, boundsOf, within } from "./ranges.ts";
@@ -455,7 +456,7 @@ function faulty(kind: FaultKind, draw: number, latencyMs: number, answer: () => 
 
 /** Identity of a call: name and arguments with sorted keys (method.md section 2). */
 export function callKey(name: string, args: JsonObject): string {
-  return `${name} ${canonical(args)}`;
+  return `${name} ${canonicalJson(args)}`;
 }
 const compare = (a: string, b: string) => (a < b ? -1 : a > b ? 1 : 0);
 const asKey = (v: Json | undefined): string | number | null =>
@@ -489,7 +490,7 @@ class Call {
 
   /** Details of this very call: the same for the same arguments, headers apart. */
   #own(): Persona {
-    const said = this.#facts.headers ? canonical(this.#meaningful()) : this.#id.slice(this.#tool.name.length + 1);
+    const said = this.#facts.headers ? canonicalJson(this.#meaningful()) : this.#id.slice(this.#tool.name.length + 1);
     return new Persona(key(this.#world.seed, this.#tool.name, said));
   }
 
@@ -659,7 +660,8 @@ class Call {
     }
     const made = this.#session.made(api, type);
     const index =
-      CREATED + (key(hashText(canonical(this.#args)), made.filter((m) => m.index >= CREATED).length) % 1_000_000_000);
+      CREATED +
+      (key(hashText(canonicalJson(this.#args)), made.filter((m) => m.index >= CREATED).length) % 1_000_000_000);
     const given = this.#givenId();
     const id = (given && asKey(this.#args[given])) || this.#population.keyOf(type, index, "");
     this.#session.addMade(api, { type, index, id, scope: [...this.#scope] });
@@ -841,7 +843,7 @@ class Call {
         // Free text that no field holds: what a full-text search would rank first.
         out = hits.length
           ? hits
-          : out.filter((item, i) => i === 0 || key(canonical(item), value) % 3 === 0).slice(0, 3);
+          : out.filter((item, i) => i === 0 || key(canonicalJson(item), value) % 3 === 0).slice(0, 3);
         continue;
       }
       const bound = this.#facts.bounds.get(param);

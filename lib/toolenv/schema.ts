@@ -202,6 +202,15 @@ function codePoints(text: string): number {
   return n;
 }
 
+/** Whether a cleaned schema is met by any text. */
+export const isFree = (s: JsonSchema): boolean =>
+  s.type === "string" &&
+  !s.enum &&
+  !s.pattern &&
+  s.minLength === undefined &&
+  s.maxLength === undefined &&
+  !(s.format && formatTests.has(s.format));
+
 /** Whether a value meets a cleaned schema: the quick yes of a check, which needs no compiling. Agrees with ajv (a test compares). */
 export function fits(value: Json, s: JsonSchema, closed = false): boolean {
   if (value === null && s.nullable) return true;

@@ -5,7 +5,7 @@ import { type FieldClass, fieldClass, formatClass } from "./fields.ts";
 import { hashText, KEY, key, Rng } from "./hash.ts";
 import { samplePattern } from "./pattern.ts";
 import { COLORS, DEPARTMENTS, Persona } from "./persona.ts";
-import { fits, hasType } from "./schema.ts";
+import { fits, hasType, isFree } from "./schema.ts";
 import { splitWords } from "./words.ts";
 
 const BASE36 = "0123456789abcdefghijklmnopqrstuvwxyz";
@@ -271,8 +271,7 @@ export function realOptions(options: readonly Json[]): Json[] {
  * A scalar value of a cleaned schema for the field `name` of an entity of `type` (in words).
  * The same persona gives the same value for the same name. Objects and arrays are the caller's.
  */
-export function scalar(name: string, s: JsonSchema, type: string, p: Persona): Json {
-  const look = lookOf(name, s);
+export function scalar(name: string, s: JsonSchema, type: string, p: Persona, look: Look = lookOf(name, s)): Json {
   const rng = new Rng(hash2(hash2(KEY, p.seed), look.name));
   if (s.enum) return rng.pick(look.options);
   if (s.type === "boolean") return rng.chance(0.5);
@@ -286,7 +285,7 @@ export function scalar(name: string, s: JsonSchema, type: string, p: Persona): J
 }
 
 /** What a field's name and schema say, found once. */
-interface Look {
+export interface Look {
   /** Hash of the name. */
   name: number;
   cls: FieldClass;
@@ -295,9 +294,11 @@ interface Look {
   /** An example that is a code: values take its form. */
   code: string | null;
   uuid: boolean;
+  /** Whether any text fits the schema. */
+  free: boolean;
 }
 const looks = new WeakMap<JsonSchema, Map<string, Look>>();
-function lookOf(name: string, s: JsonSchema): Look {
+export function lookOf(name: string, s: JsonSchema): Look {
   let byName = looks.get(s);
   if (!byName) {
     byName = new Map();
@@ -313,6 +314,7 @@ function lookOf(name: string, s: JsonSchema): Look {
       options: options.length ? options : (s.enum ?? []),
       code: typeof s.example === "string" && isCode(s.example) && !SEMANTIC.has(cls) ? s.example : null,
       uuid: s.format === "uuid" || s.format === "guid" || /\{8\}.*\{4\}.*\{12\}/.test(s.pattern ?? ""),
+      free: isFree(s),
     };
     byName.set(name, look);
   }
@@ -321,7 +323,8 @@ function lookOf(name: string, s: JsonSchema): Look {
 
 function textValue(look: Look, name: string, s: JsonSchema, type: string, p: Persona, rng: Rng): string {
   const { cls } = look;
-  const ok = (v: Json | undefined): v is string => typeof v === "string" && (s.type === undefined || fits(v, s));
+  const ok = (v: Json | undefined): v is string =>
+    typeof v === "string" && (look.free || s.type === undefined || fits(v, s));
   const example = typeof s.example === "string" ? s.example : undefined;
   if (look.code) {
     const shaped = reshape(look.code, rng);

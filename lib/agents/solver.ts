@@ -7,7 +7,10 @@ import type { Json, JsonObject, Tool } from "../catalog/types.ts";
 import { callIdentity, canonicalJson, isObject } from "../paraact/json.ts";
 import { type ParsedReply, parseReply } from "../paraact/parse.ts";
 import type { ExecutionPlan, Message } from "../paraact/types.ts";
+import { at as atPointer } from "../toolenv/compare.ts";
 import type { Fact, GoldCall, Task, ToolCall } from "../toolenv/types.ts";
+
+export { atPointer };
 
 /** One turn as its reader knows it. */
 export interface Exchange {
@@ -32,18 +35,6 @@ export function readExchanges(messages: readonly Message[]): Exchange[] {
     }
   }
   return exchanges;
-}
-
-/** The value at a JSON pointer (RFC 6901), or undefined where there is none. */
-export function atPointer(value: Json | undefined, pointer: string): Json | undefined {
-  let here: Json | undefined = value;
-  for (const part of pointer.split("/").slice(1)) {
-    const key = part.replaceAll("~1", "/").replaceAll("~0", "~");
-    if (Array.isArray(here)) here = here[Number(key)];
-    else if (isObject(here)) here = Object.hasOwn(here, key) ? here[key] : undefined;
-    else return undefined;
-  }
-  return here;
 }
 
 /** Whether a response is a failure: an object with an `error` message, or one that warns that it holds only part of the answer. */

@@ -156,13 +156,13 @@ function collect(value: Json, pointer: string, out: Scalar[]): void {
 /** A member's name in a JSON pointer. */
 const escaped = (name: string) => (/[~/]/.test(name) ? name.replace(/~/g, "~0").replace(/\//g, "~1") : name);
 
-/** The value at a JSON pointer (RFC 6901), or undefined. */
-export function at(root: Json, pointer: string): Json | undefined {
-  let v: Json | undefined = root;
+/** The value at a JSON pointer (RFC 6901), or undefined where there is none. */
+export function at(root: Json | undefined, pointer: string): Json | undefined {
+  let v = root;
   for (const part of pointer.split("/").slice(1)) {
-    if (v === null || v === undefined || typeof v !== "object") return undefined;
-    const k = part.replace(/~1/g, "/").replace(/~0/g, "~");
-    v = Array.isArray(v) ? v[Number(k)] : v[k];
+    if (v === null || typeof v !== "object") return undefined;
+    const k = part.replaceAll("~1", "/").replaceAll("~0", "~");
+    v = Array.isArray(v) ? v[Number(k)] : Object.hasOwn(v, k) ? v[k] : undefined;
   }
   return v;
 }

@@ -65,11 +65,14 @@ const TEXT_RULES: [RegExp, FieldClass][] = [
     /\b(secret|password|token|signature|credential|api key|access key|private key|nonce|hash|checksum|etag|digest|md5|sha\d*|fingerprint|cursor|cookie|thumbprint|certificate)$/,
     "secret",
   ],
-  [/\be? ?mail( address)?$|\bemail\b(?!.*(id|type|status|template|subject|body|name|text|list))/, "email"],
+  [
+    /\be? ?mail( address)?$|\bemail\b(?!.*(id|type|status|template|subject|body|name|text|list|groups?|signup|sent|count|enabled|domain))/,
+    "email",
+  ],
   [/\b(phone|mobile|fax|telephone|cell|msisdn)( number| no)?$|^phone/, "phone"],
   [/^(user ?name|login|nick ?name|screen name)$|\b(user name|username|(?<!last )login)$/, "username"],
-  [/^(given|first|fore) ?name$|\b(first|given) name$/, "first_name"],
-  [/\b(last|family) name$|^surname$/, "last_name"],
+  [/^(given|first|fore) ?name$|\b(first|given|middle) name$/, "first_name"],
+  [/\b(last|family|maiden) name$|^surname$/, "last_name"],
   [
     /^full name$|\b(contact|customer|owner|author|employee|recipient|sender|creator|manager|assignee|driver|patient|cardholder|account holder|signer|user|person|member|guest|player|artist|teacher|student|agent) ?name$|^(author|artist|assignee|reporter|created by|updated by|modified by|owner|manager|recipient|sender)$/,
     "person",
@@ -140,6 +143,10 @@ const NUMBER_RULES: [RegExp, FieldClass][] = [
   [/\b(lng|lon|long|longitude)$/, "longitude"],
   [/\b(percent|percentage|pct|ratio|probability|confidence|discount rate|tax rate|rate|progress)$/, "percent"],
   [/\b(rating|score|stars|rank|level|priority)$/, "rating"],
+  [
+    /^total (?!.*(cost|fee|sale|tax|payment|earning|charge|credit|debit|saving|price))([a-z]+ )*[a-z]{3,}[^s]s$/,
+    "count",
+  ],
   [
     /\b(amount|price|total|balance|cost|fee|fees|revenue|budget|salary|tax|subtotal|payment|paid|due|discount|spend|credit|debit|charge|income|wage|value)\b/,
     "amount",
@@ -229,9 +236,11 @@ function classify(name: string, s: JsonSchema): FieldClass {
   if (byFormat) return byFormat;
   const rule = TEXT_RULES.find(([r]) => r.test(words))?.[1];
   const about = s.description ?? "";
+  // "modified" is when, unless it is said to be by whom.
   if (
     rule === "datetime" &&
-    !/time|date|when|timestamp|ISO.?8601|RFC.?3339|UTC|\b(at|on)\b/i.test(about) &&
+    /\b(by|who|user|person|name|author)\b/i.test(about) &&
+    !/time|date\b|when|timestamp|ISO.?8601|RFC.?3339|UTC|\b(at|on)\b/i.test(about) &&
     !/\b(at|time|timestamp|date)$/.test(words)
   )
     return "person";

@@ -1,5 +1,6 @@
 /** Seeded randomness and canonical forms: every value of the environment is a function of a key made here. */
 import type { Json } from "../catalog/types.ts";
+import { canonicalJson } from "../config/hash.ts";
 import { hash2 } from "../engine/random.ts";
 
 /** 32-bit FNV-1a over UTF-16 code units (Fowler, Noll, Vo), finished by the engine's mixer so that close keys part. */
@@ -62,18 +63,7 @@ export class Rng {
   }
 }
 
-/** JSON text with object keys in sorted order: equal values give equal text. */
-export function canonical(value: Json): string {
-  if (value === null || typeof value !== "object") return JSON.stringify(value);
-  if (Array.isArray(value)) return `[${value.map(canonical).join(",")}]`;
-  const keys = Object.keys(value);
-  if (keys.length > 1) keys.sort();
-  let out = "{";
-  for (const k of keys) out += `${out.length > 1 ? "," : ""}${JSON.stringify(k)}:${canonical(value[k] as Json)}`;
-  return `${out}}`;
-}
-
 /** SHA-256 of the canonical form, first 16 hex digits. */
 export function contentId(value: Json): string {
-  return new Bun.CryptoHasher("sha256").update(canonical(value)).digest("hex").slice(0, 16);
+  return new Bun.CryptoHasher("sha256").update(canonicalJson(value)).digest("hex").slice(0, 16);
 }

@@ -1,7 +1,7 @@
 /** Exact verdicts on an episode of a task (method.md sections 4 and 6): no model is asked. */
 import type { Json } from "../catalog/types.ts";
+import { canonicalJson } from "../config/hash.ts";
 import { at, Evidence, sameValue, scalars, states } from "./compare.ts";
-import { canonical } from "./hash.ts";
 import type { CallOutcome, Fact, GoldCall, Task, ToolCall, Verdicts, Write } from "./types.ts";
 import { normal } from "./words.ts";
 import { callKey } from "./world.ts";
@@ -72,7 +72,7 @@ function carried(task: Task, ok: readonly MadeCall[]): string | null {
   return null;
 }
 
-const asText = (w: Write) => `${w.kind} ${w.resource} ${w.id} ${canonical(w.values)}`;
+const asText = (w: Write) => `${w.kind} ${w.resource} ${w.id} ${canonicalJson(w.values)}`;
 
 /** Differences between the writes that a task expects and those that an episode made. */
 function stateFindings(expected: readonly Write[], made: readonly Write[]): string[] {

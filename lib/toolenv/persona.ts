@@ -1,6 +1,7 @@
 /** Coherent details of one entity: the e-mail address fits the name, the postcode's city fits its country, updates follow creation. */
 import { faker } from "@faker-js/faker/locale/en";
-import { key, Rng } from "./hash.ts";
+import { hash2 } from "../engine/random.ts";
+import { hashText, KEY, Rng } from "./hash.ts";
 
 const data = faker.definitions;
 const all = (entry: unknown): string[] => {
@@ -151,11 +152,13 @@ const MOMENTS: [Moment, RegExp][] = [
   ["start", /start|begin|from|valid from|published|sent/],
   ["end", /end|finish|complet|stop|to$|until|due|expir|renew|deadline|clos/],
 ];
-const moments = new Map<string, Moment>();
-function momentOf(words: string): Moment {
+const moments = new Map<string, { kind: Moment; shift: number; hour: number }>();
+/** What a moment is, and the hashes that its draws start from. */
+function momentOf(words: string): { kind: Moment; shift: number; hour: number } {
   let m = moments.get(words);
   if (m === undefined) {
-    m = MOMENTS.find(([, r]) => r.test(words))?.[0] ?? "other";
+    const kind = MOMENTS.find(([, r]) => r.test(words))?.[0] ?? "other";
+    m = { kind, shift: hashText(`moment ${words}`), hour: hashText(`hour ${words}`) };
     if (moments.size > 20_000) moments.clear();
     moments.set(words, m);
   }
@@ -169,12 +172,18 @@ const DAY = 86_400_000;
 /** The details of one entity, drawn lazily from its key. */
 export class Persona {
   readonly seed: number;
+  /** `key(seed)`, which every draw starts from. */
+  readonly #key: number;
   #place: Place | undefined;
   constructor(seed: number) {
     this.seed = seed;
+    this.#key = hash2(KEY, seed);
   }
   rng(part: string): Rng {
-    return new Rng(key(this.seed, part));
+    return this.#rng(hashText(part));
+  }
+  #rng(part: number): Rng {
+    return new Rng(hash2(this.#key, part));
   }
   get first(): string {
     return this.rng("first").pick(FIRST);
@@ -251,18 +260,11 @@ export class Persona {
   moment(words: string): number {
     const r = this.rng("moments");
     const created = EPOCH + r.int(0, 300) * DAY + r.int(6 * 60, 20 * 60) * 60_000 + r.int(0, 59) * 1000;
-    const shift = this.rng(`moment ${words}`).int(1, 27) * DAY + this.rng(`hour ${words}`).int(0, 500) * 60_000;
-    switch (momentOf(words)) {
-      case "birth":
-        return created - r.int(22, 60) * 365 * DAY;
-      case "created":
-        return created;
-      case "start":
-        return created + 30 * DAY;
-      case "end":
-        return created + 35 * DAY + shift;
-      default:
-        return created + shift;
-    }
+    const { kind, shift, hour } = momentOf(words);
+    if (kind === "birth") return created - r.int(22, 60) * 365 * DAY;
+    if (kind === "created") return created;
+    if (kind === "start") return created + 30 * DAY;
+    const later = this.#rng(shift).int(1, 27) * DAY + this.#rng(hour).int(0, 500) * 60_000;
+    return kind === "end" ? created + 35 * DAY + later : created + later;
   }
 }

@@ -13,6 +13,12 @@ export const CREATED = 1_000_000;
 const STRIDE = [0, 5, 3, 2];
 const stride = (depth: number) => STRIDE[depth] ?? 1;
 
+/** Keys of a type's entities, both ways. */
+interface Table {
+  byIndex: Map<number, string | number>;
+  byKey: Map<string, number>;
+}
+
 export class Population {
   readonly model: ApiModel;
   readonly seed: number;
@@ -20,7 +26,8 @@ export class Population {
   readonly #members = new Map<string, number[]>();
   readonly #under = new Map<string, readonly number[]>();
   readonly #personas = new Map<string, Persona[]>();
-  readonly #tables = new Map<string, { byIndex: Map<number, string | number>; byKey: Map<string, number> }>();
+  /** By type, then by key field. */
+  readonly #tables = new Map<string, Map<string, Table>>();
 
   constructor(model: ApiModel, worldSeed: number) {
     this.model = model;
@@ -139,9 +146,13 @@ export class Population {
     return this.#table(name, field).byKey.get(String(value)) ?? null;
   }
 
-  #table(name: string, field: string) {
-    const at = `${name}|${field}`;
-    let table = this.#tables.get(at);
+  #table(name: string, field: string): Table {
+    let own = this.#tables.get(name);
+    if (!own) {
+      own = new Map();
+      this.#tables.set(name, own);
+    }
+    let table = own.get(field);
     if (!table) {
       table = { byIndex: new Map(), byKey: new Map() };
       for (const i of this.members(name))
@@ -152,7 +163,7 @@ export class Population {
           table.byKey.set(String(v), i);
           break;
         }
-      this.#tables.set(at, table);
+      own.set(field, table);
     }
     return table;
   }

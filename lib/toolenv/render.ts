@@ -6,7 +6,7 @@ import { Persona } from "./persona.ts";
 import type { Population } from "./population.ts";
 import { type ApiModel, referredType } from "./resources.ts";
 import { clean, fits } from "./schema.ts";
-import { scalar } from "./values.ts";
+import { type Look, lookOf, scalar } from "./values.ts";
 import { normal, singular, splitWords } from "./words.ts";
 
 /** How one value of a response is made. */
@@ -15,7 +15,14 @@ export type Plan =
   | { kind: "key"; type: string; field: string; schema: JsonSchema }
   | { kind: "ref"; field: string; type: string; schema: JsonSchema }
   /** `first`: the schema that the field has where its type is first shown, which decides the value wherever this one allows it. */
-  | { kind: "scalar"; name: string; type: string; schema: JsonSchema; first: JsonSchema | null }
+  | {
+      kind: "scalar";
+      name: string;
+      type: string;
+      schema: JsonSchema;
+      look: Look;
+      first: { schema: JsonSchema; look: Look } | null;
+    }
   | { kind: "object"; members: Member[]; embeds: { field: string; type: string } | null; schema: JsonSchema }
   | { kind: "array"; item: Plan; low: number; high: number; embeds: string | null }
   /** Nothing, or an empty object or list. */
@@ -200,15 +207,17 @@ function compileValue(
     if (to && !itself) return { kind: "ref", field: name, type: to, schema: own };
     const raw = t.fields.get(n)?.schema;
     const first = raw && clean(raw);
+    const other = first && first !== own && hasContent(first) && first.type !== "object" && first.type !== "array";
     return {
       kind: "scalar",
       name,
       type: words,
       schema: own,
-      first: first && first !== own && hasContent(first) ? first : null,
+      look: lookOf(name, own),
+      first: other ? { schema: first, look: lookOf(name, first) } : null,
     };
   }
-  return { kind: "scalar", name, type: words, schema: own, first: null };
+  return { kind: "scalar", name, type: words, schema: own, look: lookOf(name, own), first: null };
 }
 
 /** What a fill needs besides the plan. */
@@ -253,11 +262,13 @@ export function fill(plan: Plan, f: Fill, root = true): Json {
     }
     case "scalar": {
       // The same field shows the same value wherever its type appears, spelled as this schema wants it.
-      const shared =
-        plan.first && plan.first.type !== "object" && plan.first.type !== "array"
-          ? coerce(scalar(plan.name, plan.first, plan.type, f.persona), plan.schema)
-          : undefined;
-      return shared ?? scalar(plan.name, plan.schema, plan.type, f.persona);
+      const { first, look } = plan;
+      if (first) {
+        const v = scalar(plan.name, first.schema, plan.type, f.persona, first.look);
+        const shared = look.free && typeof v === "string" ? v : coerce(v, plan.schema);
+        if (shared !== undefined && shared !== null) return shared;
+      }
+      return scalar(plan.name, plan.schema, plan.type, f.persona, look);
     }
     case "object": {
       const to =
@@ -273,14 +284,7 @@ export function fill(plan: Plan, f: Fill, root = true): Json {
         const as = said !== undefined && m.plan.kind !== "id" ? memberSchema(plan.schema, m.name) : undefined;
         const taken = said !== undefined && as ? coerce(said, as) : undefined;
         if (taken !== undefined) out[m.name] = taken;
-        else
-          out[m.name] = fill(
-            m.plan,
-            m.plan.kind === "object" && !m.plan.embeds
-              ? { ...inner, persona: nestedPersona(inner.persona, m.normal) }
-              : inner,
-            false,
-          );
+        else out[m.name] = fillMember(m, inner);
       }
       return out;
     }
@@ -305,6 +309,12 @@ export function fill(plan: Plan, f: Fill, root = true): Json {
       return out;
     }
   }
+}
+
+/** A member of an object that is filled so. */
+export function fillMember(m: Member, f: Fill): Json {
+  const own = m.plan.kind === "object" && !m.plan.embeds;
+  return fill(m.plan, own ? { ...f, persona: nestedPersona(f.persona, m.normal) } : f, false);
 }
 
 /** The same entity's nested details keep its person, place and dates; plain objects get a persona of their own. */

@@ -3,7 +3,7 @@ import { Ajv, type ErrorObject, type ValidateFunction } from "ajv";
 import addFormats from "ajv-formats";
 import { type FormatName, fullFormats } from "ajv-formats/dist/formats.js";
 import type { Json, JsonSchema } from "../catalog/types.ts";
-import { canonical } from "./hash.ts";
+import { canonicalJson } from "../config/hash.ts";
 import { isDrawable, matchesPattern } from "./pattern.ts";
 
 const TYPES = new Set(["object", "array", "string", "number", "integer", "boolean", "null"]);
@@ -202,13 +202,22 @@ function codePoints(text: string): number {
   return n;
 }
 
+/** Whether a cleaned schema is met by any text. */
+export const isFree = (s: JsonSchema): boolean =>
+  s.type === "string" &&
+  !s.enum &&
+  !s.pattern &&
+  s.minLength === undefined &&
+  s.maxLength === undefined &&
+  !(s.format && formatTests.has(s.format));
+
 /** Whether a value meets a cleaned schema: the quick yes of a check, which needs no compiling. Agrees with ajv (a test compares). */
 export function fits(value: Json, s: JsonSchema, closed = false): boolean {
   if (value === null && s.nullable) return true;
   if (!hasType(value, s.type)) return false;
   if (s.enum) {
     if (typeof value !== "object" || value === null) return s.enum.includes(value);
-    return s.enum.some((v) => canonical(v) === canonical(value));
+    return s.enum.some((v) => canonicalJson(v) === canonicalJson(value));
   }
   if (typeof value === "string" && s.type === "string") {
     if (s.minLength !== undefined || s.maxLength !== undefined) {

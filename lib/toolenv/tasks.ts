@@ -4,8 +4,9 @@
  * that every call, argument and fact matters.
  */
 import type { Catalog, Json, JsonObject, Retriever, Tool } from "../catalog/types.ts";
+import { canonicalJson } from "../config/hash.ts";
 import { sameValue, scalars } from "./compare.ts";
-import { canonical, hashText, key, Rng } from "./hash.ts";
+import { hashText, key, Rng } from "./hash.ts";
 import type { Op } from "./resources.ts";
 import { flaw } from "./solve.ts";
 import { DeadEnd, Draft, stop, withId } from "./tasks/draft.ts";
@@ -289,7 +290,8 @@ function finish(d: Draft, pieces: readonly Piece[], wish: Wish, spec: TaskSpec, 
     const { name, parameters } = s.offer.tool;
     return { id: ids[i] as string, tool: name, arguments: asShown(s.args, parameters), step: layers[i] as number };
   });
-  if (new Set(calls.map((c) => canonical([c.tool, c.arguments]))).size !== calls.length) stop("the same call twice");
+  if (new Set(calls.map((c) => canonicalJson([c.tool, c.arguments]))).size !== calls.length)
+    stop("the same call twice");
   const edges = edgesOf(d, ids, layers);
   if (shapeOf(calls, edges) !== shape) stop("another shape");
   const facts: Fact[] = d.asked.map((a) => ({

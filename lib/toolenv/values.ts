@@ -5,7 +5,7 @@ import { type FieldClass, fieldClass, formatClass } from "./fields.ts";
 import { hashText, KEY, key, Rng } from "./hash.ts";
 import { samplePattern } from "./pattern.ts";
 import { COLORS, DEPARTMENTS, Persona } from "./persona.ts";
-import { fits, hasType } from "./schema.ts";
+import { fits, hasType, isFree } from "./schema.ts";
 import { splitWords } from "./words.ts";
 
 const BASE36 = "0123456789abcdefghijklmnopqrstuvwxyz";
@@ -21,7 +21,7 @@ export function uuid(rng: Rng): string {
 }
 
 /** Whether a text looks like a code rather than words: it has a digit, and no white space. */
-const isCode = (text: string) => /\d/.test(text) && !/\s/.test(text) && text.length <= 48 && !/^https?:/.test(text);
+const isCode = (text: string) => /\d/.test(text) && !/[\s\\]/.test(text) && text.length <= 48 && !/^https?:/.test(text);
 
 /** A text of the same shape: digits become digits; letters of a code become letters of the same case. */
 function reshape(example: string, rng: Rng): string {
@@ -48,9 +48,9 @@ const SEMANTIC = new Set<FieldClass>(
 
 /** Type names whose `name` is a person's, a company's, a product's, or a machine's. */
 const PERSON =
-  /\b(user|customer|contact|employee|member|person|people|owner|author|agent|patient|driver|guest|candidate|student|teacher|recipient|subscriber|admin|attendee|lead|tester|participant|player|worker|assignee|manager|collaborator|follower|signer|donor|friend|voter)\b/;
+  /\b(user|customer|client|contact|employee|member|person|people|owner|author|agent|patient|driver|guest|candidate|student|teacher|recipient|subscriber|admin|attendee|lead|tester|participant|player|worker|assignee|manager|collaborator|follower|signer|donor|friend|voter)\b/;
 const COMPANY =
-  /\b(company|organi[sz]ation|vendor|supplier|merchant|tenant|brand|business|partner|account|employer|bank|store|shop|provider|publisher|carrier|org|creditor|legal entity|counterparty)\b/;
+  /\b(company|organi[sz]ation|vendor|supplier|merchant|tenant|brand|business|partner|account|employer|bank|store|shop|provider|publisher|carrier|org|creditor|legal entity|counterparty|institution|agency|manufacturer)\b/;
 const PRODUCT = /\b(product|item|variant|article|good|sku|listing|offer)\b/;
 const MACHINE =
   /\b(server|cluster|instance|vm|machine|queue|bucket|database|db|node|pool|host|network|subnet|volume|disk|container|function|gateway|firewall|registry|repository|repo|deployment|pipeline|stack|topic|stream|endpoint|router|switch|environment|namespace|hub|dataset|load balancer|snapshot|backup|vpc|lambda|image|service|factory|vault|zone|fleet|workgroup)\b/;
@@ -58,24 +58,28 @@ const FILE = /\b(file|document|attachment|photo|picture|video|upload|asset|recor
 
 /** A name for an entity of a type, the type in words. */
 export function entityName(words: string, p: Persona): string {
-  let namer = namers.get(words);
-  if (!namer) {
+  return (NAMERS[nameKind(words)]?.[1] ?? ((x: Persona) => x.proper))(p);
+}
+/** What kind of name the entities of a type have (a person's, a company's, a machine's …), as a number; -1: a proper name. */
+export function nameKind(words: string): number {
+  let kind = kinds.get(words);
+  if (kind === undefined) {
     // The last word says what it is: a user group is a group. "job title" and the like need both.
     const last = words.split(" ").at(-1) ?? "";
     const type = /^(item|title|entity|balancer|name)$/.test(last) ? words : last;
-    namer = NAMERS.find(([r]) => r.test(type))?.[1] ?? ((x) => x.proper);
-    if (namers.size > 20_000) namers.clear();
-    namers.set(words, namer);
+    kind = NAMERS.findIndex(([r]) => r.test(type));
+    if (kinds.size > 20_000) kinds.clear();
+    kinds.set(words, kind);
   }
-  return namer(p);
+  return kind;
 }
 type Namer = (p: Persona) => string;
-const namers = new Map<string, Namer>();
+const kinds = new Map<string, number>();
 const NAMERS: [RegExp, Namer][] = [
   [PERSON, (p) => p.person],
   [COMPANY, (p) => p.company],
   [PRODUCT, (p) => p.product],
-  [/\b(city|town|location|place|venue|office|warehouse)\b/, (p) => p.place.city],
+  [/\b(city|town|location|place|venue|office|warehouse|airport|station|stop|district)\b/, (p) => p.place.city],
   [/\b(position|vacancy|posting|job title)\b/, (p) => p.job],
   [/\bcountry\b/, (p) => p.place.country],
   [/\b(recipe|meal|dish|menu item)\b/, (p) => p.work("dish")],
@@ -267,8 +271,7 @@ export function realOptions(options: readonly Json[]): Json[] {
  * A scalar value of a cleaned schema for the field `name` of an entity of `type` (in words).
  * The same persona gives the same value for the same name. Objects and arrays are the caller's.
  */
-export function scalar(name: string, s: JsonSchema, type: string, p: Persona): Json {
-  const look = lookOf(name, s);
+export function scalar(name: string, s: JsonSchema, type: string, p: Persona, look: Look = lookOf(name, s)): Json {
   const rng = new Rng(hash2(hash2(KEY, p.seed), look.name));
   if (s.enum) return rng.pick(look.options);
   if (s.type === "boolean") return rng.chance(0.5);
@@ -282,7 +285,7 @@ export function scalar(name: string, s: JsonSchema, type: string, p: Persona): J
 }
 
 /** What a field's name and schema say, found once. */
-interface Look {
+export interface Look {
   /** Hash of the name. */
   name: number;
   cls: FieldClass;
@@ -291,9 +294,11 @@ interface Look {
   /** An example that is a code: values take its form. */
   code: string | null;
   uuid: boolean;
+  /** Whether any text fits the schema. */
+  free: boolean;
 }
 const looks = new WeakMap<JsonSchema, Map<string, Look>>();
-function lookOf(name: string, s: JsonSchema): Look {
+export function lookOf(name: string, s: JsonSchema): Look {
   let byName = looks.get(s);
   if (!byName) {
     byName = new Map();
@@ -309,6 +314,7 @@ function lookOf(name: string, s: JsonSchema): Look {
       options: options.length ? options : (s.enum ?? []),
       code: typeof s.example === "string" && isCode(s.example) && !SEMANTIC.has(cls) ? s.example : null,
       uuid: s.format === "uuid" || s.format === "guid" || /\{8\}.*\{4\}.*\{12\}/.test(s.pattern ?? ""),
+      free: isFree(s),
     };
     byName.set(name, look);
   }
@@ -317,7 +323,8 @@ function lookOf(name: string, s: JsonSchema): Look {
 
 function textValue(look: Look, name: string, s: JsonSchema, type: string, p: Persona, rng: Rng): string {
   const { cls } = look;
-  const ok = (v: Json | undefined): v is string => typeof v === "string" && (s.type === undefined || fits(v, s));
+  const ok = (v: Json | undefined): v is string =>
+    typeof v === "string" && (look.free || s.type === undefined || fits(v, s));
   const example = typeof s.example === "string" ? s.example : undefined;
   if (look.code) {
     const shaped = reshape(look.code, rng);

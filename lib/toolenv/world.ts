@@ -3,15 +3,27 @@
  * and consistent between calls. See `resources.ts` for what it knows of an API, `population.ts` for what exists in it.
  */
 import type { Catalog, Json, JsonObject, JsonSchema, Tool } from "../catalog/types.ts";
+import { canonicalJson } from "../config/hash.ts";
 import { hash2 } from "../engine/random.ts";
 import { effectOf } from "./effects.ts";
 import { drawFault, drawLatency, type FaultRates, faultBody, NO_FAULTS, TIMEOUT_MS } from "./faults.ts";
 import { fieldClass } from "./fields.ts";
-import { canonical, hashText, KEY, key } from "./hash.ts";
+import { hashText, KEY, key } from "./hash.ts";
 import { Persona } from "./persona.ts";
 import { CREATED, Population } from "./population.ts";
 import { type Bound, boundsOf, within } from "./ranges.ts";
-import { coerce, compileEntity, ENTITY, ENVELOPE, type Fill, fill, hasContent, LISTED, type Plan } from "./render.ts";
+import {
+  coerce,
+  compileEntity,
+  ENTITY,
+  ENVELOPE,
+  type Fill,
+  fill,
+  fillMember,
+  hasContent,
+  LISTED,
+  type Plan,
+} from "./render.ts";
 import { type ApiModel, analyse, type KeyRef, type Op } from "./resources.ts";
 import { type Check, Checks, clean, typeOf } from "./schema.ts";
 import type { Backend, CallResult, FaultKind, Session, ToolCall, Write } from "./types.ts";
@@ -422,8 +434,8 @@ class WorldSession implements Session {
   write(w: Write): void {
     this.#writes.push(w);
   }
-  made(api: string, type: string): Made[] {
-    return this.#made.get(`${api}|${type}`) ?? [];
+  made(api: string, type: string): readonly Made[] {
+    return this.#made.size === 0 ? [] : (this.#made.get(`${api}|${type}`) ?? []);
   }
   addMade(api: string, m: Made): void {
     const at = `${api}|${m.type}`;
@@ -455,7 +467,7 @@ function faulty(kind: FaultKind, draw: number, latencyMs: number, answer: () => 
 
 /** Identity of a call: name and arguments with sorted keys (method.md section 2). */
 export function callKey(name: string, args: JsonObject): string {
-  return `${name} ${canonical(args)}`;
+  return `${name} ${canonicalJson(args)}`;
 }
 const compare = (a: string, b: string) => (a < b ? -1 : a > b ? 1 : 0);
 const asKey = (v: Json | undefined): string | number | null =>
@@ -487,9 +499,14 @@ class Call {
     this.#population = facts.population;
   }
 
+  /** The arguments, with sorted keys. */
+  get #said(): string {
+    return this.#id.slice(this.#tool.name.length + 1);
+  }
+
   /** Details of this very call: the same for the same arguments, headers apart. */
   #own(): Persona {
-    const said = this.#facts.headers ? canonical(this.#meaningful()) : this.#id.slice(this.#tool.name.length + 1);
+    const said = this.#facts.headers ? canonicalJson(this.#meaningful()) : this.#said;
     return new Persona(key(this.#world.seed, this.#tool.name, said));
   }
 
@@ -658,8 +675,7 @@ class Call {
       return this.#bodyOnce(null, this.#own());
     }
     const made = this.#session.made(api, type);
-    const index =
-      CREATED + (key(hashText(canonical(this.#args)), made.filter((m) => m.index >= CREATED).length) % 1_000_000_000);
+    const index = CREATED + (key(hashText(this.#said), made.filter((m) => m.index >= CREATED).length) % 1_000_000_000);
     const given = this.#givenId();
     const id = (given && asKey(this.#args[given])) || this.#population.keyOf(type, index, "");
     this.#session.addMade(api, { type, index, id, scope: [...this.#scope] });
@@ -841,7 +857,7 @@ class Call {
         // Free text that no field holds: what a full-text search would rank first.
         out = hits.length
           ? hits
-          : out.filter((item, i) => i === 0 || key(canonical(item), value) % 3 === 0).slice(0, 3);
+          : out.filter((item, i) => i === 0 || key(canonicalJson(item), value) % 3 === 0).slice(0, 3);
         continue;
       }
       const bound = this.#facts.bounds.get(param);
@@ -1004,15 +1020,15 @@ function settled(role: Settled, now: Json, list: Page | null): Json | undefined 
   }
 }
 
-/** Fills a plan whose top members may say the call's arguments back. */
-function fillEchoed(plan: Plan, f: Fill, echo: Map<string, Json> | undefined): Json {
-  const body = fill(plan, f);
-  if (!echo || plan.kind !== "object" || body === null || typeof body !== "object" || Array.isArray(body)) return body;
+/** Fills a plan, of no stored entity, whose top members may say the call's arguments back. */
+function fillEchoed(plan: Plan, f: Fill, echo: ReadonlyMap<string, Json>): Json {
+  if (plan.kind !== "object") return fill(plan, f);
+  const body: JsonObject = {};
   for (const m of plan.members) {
     const said = echo.get(m.normal);
     const s = plan.schema.properties?.[m.name];
     const v = said !== undefined && s ? coerce(said, s) : undefined;
-    if (v !== undefined && typeof v !== "object") body[m.name] = v;
+    body[m.name] = v !== undefined && typeof v !== "object" ? v : fillMember(m, f);
   }
   return body;
 }

@@ -5,7 +5,8 @@
 import { appendFileSync, existsSync, readFileSync, truncateSync } from "node:fs";
 import { z } from "zod";
 import type { Json, JsonObject, Tool } from "../../catalog/types.ts";
-import { canonical, contentId } from "../hash.ts";
+import { canonicalJson } from "../../config/hash.ts";
+import { contentId } from "../hash.ts";
 import type { Backend, CallResult, Session } from "../types.ts";
 import { callKey } from "../world.ts";
 
@@ -88,7 +89,7 @@ class Keys {
   }
 }
 const stateOf = (session: Session): string =>
-  contentId(JSON.parse(canonical(session.writes() as unknown as Json)) as Json);
+  contentId(JSON.parse(canonicalJson(session.writes() as unknown as Json)) as Json);
 
 /** A backend whose responses are written down as they come. `source` says who answered: a world's seed, a model's name and prompt hash. */
 export function recording(backend: Backend, to: Recording, source: JsonObject = {}): Backend {
@@ -96,7 +97,7 @@ export function recording(backend: Backend, to: Recording, source: JsonObject = 
     name: backend.name,
     open(seed) {
       const session = backend.open(seed);
-      const keys = new Keys(`${backend.name} ${canonical(source)} ${seed}`);
+      const keys = new Keys(`${backend.name} ${canonicalJson(source)} ${seed}`);
       return {
         async call(tool, args) {
           const state = stateOf(session);
@@ -126,7 +127,7 @@ export function replay(from: Recording, like: Backend, source: JsonObject = {}, 
     name: like.name,
     open(seed) {
       const session = like.open(seed);
-      const keys = new Keys(`${like.name} ${canonical(source)} ${seed}`);
+      const keys = new Keys(`${like.name} ${canonicalJson(source)} ${seed}`);
       return {
         async call(tool, args) {
           const state = stateOf(session);
@@ -134,7 +135,7 @@ export function replay(from: Recording, like: Backend, source: JsonObject = {}, 
           const known = from.get(key);
           if (!known && !live)
             throw new NotRecorded(
-              `${from.path} holds no response to ${tool.name} ${canonical(args)} in this state; record it, or replay with live answers`,
+              `${from.path} holds no response to ${tool.name} ${canonicalJson(args)} in this state; record it, or replay with live answers`,
             );
           // The state moves on as it did when the response was recorded.
           const moved = !known || like.name === "world" ? await session.call(tool, args) : null;

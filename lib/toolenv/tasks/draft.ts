@@ -1,8 +1,9 @@
 /** A task being made: calls that have been carried out in a fresh session, where each argument came from, and what is asked. */
 import type { Catalog, Json, JsonObject, Tool } from "../../catalog/types.ts";
+import { canonicalJson } from "../../config/hash.ts";
 import { at, isOrdinary, type Scalar, sameValue, scalars } from "../compare.ts";
 import { type FieldClass, fieldClass } from "../fields.ts";
-import { canonical, contentId, type Rng } from "../hash.ts";
+import { contentId, type Rng } from "../hash.ts";
 import { Persona } from "../persona.ts";
 import type { Population } from "../population.ts";
 import { coerce, freeValue } from "../render.ts";
@@ -220,14 +221,15 @@ export class Draft {
       }
       args[param] = value;
       sources[param] = { from: "user" };
-      // "a message with message …" is said better.
-      stated.push({ label: label === humanise(offer.type) ? "text" : label, value, param });
+      // "a chat message with message …" is said better.
+      const same = humanise(offer.type).split(" ").at(-1) === label;
+      stated.push({ label: same && fieldClass(param, schema) === "text" ? "text" : label, value, param });
       this.told.push(value);
       if (!must) extra--;
     }
     const result = this.#session.call(tool, args);
     if (result instanceof Promise || result.outcome !== "ok")
-      return stop(`the call was refused: ${canonical(result instanceof Promise ? null : result.body)}`);
+      return stop(`the call was refused: ${canonicalJson(result instanceof Promise ? null : result.body)}`);
     const index = op.target ? (entities.get(op.target) ?? null) : null;
     this.steps.push({ offer, args, sources, body: result.body, index, owners: owners.join(" "), stated });
     return this.steps.length - 1;
@@ -280,8 +282,8 @@ export class Draft {
       if (!raw) continue;
       const schema = clean(raw);
       const label = factLabel(name, schema, value as Json, `${near} ${schema.description ?? ""}`);
-      // "customer name" of a customer is its name.
-      if (label)
+      // "customer name" of a customer is its name; the domain of a domain is no question.
+      if (label && label !== humanise(s.offer.type).split(" ").at(-1))
         out.push({
           name,
           label: shorten(label, s.offer.type),

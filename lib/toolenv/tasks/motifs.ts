@@ -4,10 +4,11 @@ import { at, sameValue } from "../compare.ts";
 import { type FieldClass, fieldClass } from "../fields.ts";
 import { coerce } from "../render.ts";
 import { clean } from "../schema.ts";
+import { nameKind } from "../values.ts";
 import { humanise, listed, pluralPhrase } from "../words.ts";
 import { type Draft, stop } from "./draft.ts";
 import { argumentLabel, belonging, brand, mention, one, several, spoken } from "./speech.ts";
-import { links, type Offer, type Surface } from "./surface.ts";
+import { links, nearest, type Offer, type Surface } from "./surface.ts";
 
 /** What one piece asks: sentences without the service's name, each able to follow "In X, ". */
 export interface Piece {
@@ -19,7 +20,7 @@ type Known = Map<string, { index: number; step: number | null }>;
 const pick = <T>(d: Draft, items: readonly T[]): T => (items.length ? d.rng.pick(items) : stop("nothing to pick"));
 const PERSONAL =
   /\b(user|customer|contact|member|person|employee|patient|client|player|student|agent|owner|supplier|vendor|candidate|subscriber|worker|driver|guest|attendee|author)\b/;
-const its = (type: string) => (PERSONAL.test(type) ? "their" : "its");
+const its = (type: string) => (PERSONAL.test(type.split(" ").at(-1) ?? "") ? "their" : "its");
 const joined = (...parts: string[]) => parts.filter((p) => p !== "").join(" ");
 const the = (labels: readonly string[]) => `the ${listed(labels)}`;
 
@@ -141,12 +142,12 @@ export function readAll(
   const nouns = several(offer.type);
   const values = withValues(d, step);
   const which = joined(nouns, owner, values);
+  const where = joined(owner, values);
   const text = d.rng.pick([
     `list the ${pluralPhrase(label)} of all ${which}.`,
-    `which ${nouns} are there ${joined(owner, values)}? I want their ${pluralPhrase(label)}.`.replace(
-      "there ?",
-      "there?",
-    ),
+    where.startsWith("of ")
+      ? `I'm after the ${pluralPhrase(label)} of all the ${which}.`
+      : `which ${joined(nouns, "are there", where)}? I want their ${pluralPhrase(label)}.`,
     `give me the ${label} of every one of the ${which}.`,
     `I need the ${pluralPhrase(label)} of the ${which}.`,
   ]);
@@ -205,7 +206,10 @@ function context(d: Draft, step: number, type: string, index: number): Known {
 
 /** Lists with the operation that reads one of their items. */
 const pages = once((s: Surface) =>
-  s.lists.flatMap((l) => s.gets.filter((g) => g.type === l.type && sameOwners(g, l)).map((g) => [l, g] as const)),
+  s.lists.flatMap((l) => {
+    const all = s.gets.filter((g) => g.type === l.type && sameOwners(g, l));
+    return nearest(l.tool, all).map((g) => [l, g] as const);
+  }),
 );
 
 /** Finds an entity by name, then reads what only its own page shows. */
@@ -477,30 +481,40 @@ const takes = once((offer: Offer): readonly FieldClass[] =>
   Object.entries(offer.tool.parameters.properties).flatMap(([param, raw]) => {
     const s = clean(raw);
     const cls = fieldClass(param, s);
-    return s.type === "string" && !s.enum && CARRIED.has(cls) ? [cls] : [];
+    if (s.type !== "string" || s.enum) return [];
+    return cls === "text" ? ["name", "title"] : CARRIED.has(cls) ? [cls] : [];
   }),
 );
 
-/** Parameters of a create that could take a value of a class. */
-function takers(offer: Offer, cls: FieldClass, value: Json): { param: string; label: string }[] {
-  const out: { param: string; label: string }[] = [];
+/** Parameters of a create or an update that could take a value of a class; a description can be a name, too. */
+function takers(offer: Offer, cls: FieldClass, value: Json): Taker[] {
+  const out: Taker[] = [];
+  const named = cls === "name" || cls === "title";
   for (const [param, raw] of Object.entries(offer.tool.parameters.properties)) {
     const s = clean(raw);
     if (
       offer.tool.places[param] === "header" ||
       s.type !== "string" ||
       s.enum ||
+      offer.op.target?.param === param ||
       offer.op.scope.some((r) => r.param === param) ||
       offer.op.refs.some((r) => r.param === param)
     )
       continue;
-    if (fieldClass(param, s) !== cls || coerce(value, s) === undefined) continue;
+    const own = fieldClass(param, s);
+    if ((own !== cls && !(named && own === "text")) || coerce(value, s) === undefined) continue;
     const label = argumentLabel(param, s, value, `${offer.tool.description} ${offer.type}`);
-    if (label) out.push({ param, label });
+    if (label) out.push({ param, label, names: named && own !== "text" });
   }
   return out;
 }
 
+/** A parameter that takes a value. `names`: it names the thing. */
+interface Taker {
+  param: string;
+  label: string;
+  names: boolean;
+}
 /** A place in a response whose value can be carried on. */
 interface Carry {
   step: number;
@@ -518,13 +532,22 @@ function carries(d: Draft, step: number, pointer: string, E: string): Carry[] {
     .map((f) => ({ step, pointer: f.pointer, value: f.value, label: f.label, cls: f.cls, E }));
 }
 
-/** Whether a value makes sense as another thing's: a start date as a start date only, a telephone number as no fax, a name as a name. */
-function alike(c: Carry, label: string, type: string): boolean {
-  if (c.label === label) return true;
-  if (c.cls === "name" || c.cls === "title")
-    return NAME.test(c.label) && NAME.test(label.replace(`${humanise(type)} `, ""));
-  return c.cls !== "date" && !/fax/.test(c.label + label);
+/**
+ * Whether a value of an entity of type `from` makes sense as one of `type`: a start date as a start date only, a telephone number as
+ * no fax, a name as the name of something named alike: no customer is called after an award.
+ */
+function alike(c: Carry, from: string, { label, names }: Taker, type: string): boolean {
+  // "Australia" is no ISO code.
+  if (CODED.test(c.label) !== CODED.test(label)) return false;
+  if (c.cls === "name" || c.cls === "title") {
+    if (!names) return DESCRIPTION.test(label);
+    if (nameKind(from) !== nameKind(type)) return false;
+    return c.label === label || (NAME.test(c.label) && NAME.test(label.replace(`${humanise(type)} `, "")));
+  }
+  return c.label === label || (c.cls !== "date" && !/fax/.test(c.label + label));
 }
+const DESCRIPTION = /^(description|notes?|comments?|remarks|memo|summary)$/;
+const CODED = /\b(iso|code)\b/i;
 const NAME = /^((display|friendly|full) )?(name|title|subject)$/;
 
 interface Made {
@@ -547,14 +570,17 @@ function makeFrom(
     // Nobody makes a second customer with the first one's telephone number.
     if (sources.has(`${offer.tool.api} ${offer.type}`)) continue;
     const taken = new Set<string>();
-    const used: { c: Carry; label: string; param: string }[] = [];
+    const used: (Taker & { c: Carry })[] = [];
     for (const group of groups) {
       const options = d.rng.shuffle(group).flatMap((c) =>
         takers(offer, c.cls, c.value)
           .filter((t) => !taken.has(t.param))
           .map((t) => ({ c, ...t })),
       );
-      const hit = options.find((o) => alike(o.c, o.label, offer.type));
+      // One thing has one name, and takes it only where it can take nothing else.
+      const fitting = options.filter((o) => alike(o.c, d.steps[o.c.step]!.offer.type, o, offer.type));
+      const hit =
+        fitting.find((o) => !o.names) ?? (used.some((u) => u.names) ? undefined : fitting.find((o) => o.names));
       if (!hit) break;
       taken.add(hit.param);
       used.push(hit);

@@ -128,27 +128,53 @@ export function factLabel(name: string, schema: JsonSchema, value: Json, near: s
     cls !== "status"
   )
     return words[0] === "type" || words[0] === "state" ? words[0] : null;
+  // "the cleared of a transaction"
+  if (words.length === 1 && /ed$/.test(words[0] as string)) return null;
   const phrase = humanise(words.join(" ")).replace(/^zip$/i, "zip code");
   if (AWKWARD.test(phrase)) return null;
   if (cls === "email") return words.length === 1 ? "email address" : phrase;
   if (words[0] === "phone" && words.length === 1) return "phone number";
-  if (cls === "count" && isPlural(words.at(-1) ?? "") && !/count|quantity/.test(phrase))
-    return `number of ${phrase.replace(/^(num|number|no|total|n) (of )?/, "")}`;
+  const counted = cls === "count" ? /^(.+) (?:counts?|total)$/.exec(phrase)?.[1] : undefined;
+  if (counted) return `number of ${pluralPhrase(counted)}`;
+  if (cls === "count" && isPlural(words.at(-1) ?? "") && !/count|quantity/.test(phrase)) {
+    const most = /^(max|maximum|min|minimum) /.exec(phrase)?.[1]?.slice(0, 3);
+    const of = phrase.replace(/^(num|number|no|total|n|max|maximum|min|minimum) (of )?/, "");
+    return `${most ? `${most}imum ` : ""}number of ${of}`;
+  }
   if (cls === "duration" || (cls === "count" && /^\d/.test(phrase))) return null;
   return phrase;
 }
 
+/** "completed" → "completion date"; other participles stand as they are: "joined date". */
+const OF_ACT: Record<string, string> = {
+  published: "publication",
+  completed: "completion",
+  uploaded: "upload",
+  started: "start",
+  starts: "start",
+  begins: "start",
+  ended: "end",
+  ends: "end",
+  finishes: "end",
+  finished: "end",
+  expires: "expiry",
+  expired: "expiry",
+  closed: "closing",
+  issued: "issue",
+};
 function momentLabel(words: readonly string[], cls: FieldClass): string | null {
+  if (words[0] === "date" && words[1] === "of" && words.length === 3) return words.join(" ");
   const w = words.filter((x) => !/^(at|on|date|time|timestamp|datetime|utc|ts|dt)$/.test(x));
   const core = w.join(" ");
+  if (/delet/.test(core) || AWKWARD.test(core)) return null;
   if (/^creat(ed|ion)?$/.test(core) || core === "inserted") return "creation date";
   if (/^(last )?(updat(ed|e)?|modif(ied|y|ication)?|chang(ed|e)|edited)$/.test(core)) return "last update date";
   if (core === "") return words.includes("date") ? "date" : null;
+  if (/\b(month|day|year)$/.test(core)) return humanise(core);
+  const act = OF_ACT[core];
+  if (act) return `${act} date`;
   const last = words.at(-1) ?? "";
-  const due = { starts: "start", ends: "end", expires: "expiry", begins: "start", finishes: "end" }[core];
-  if (due) return `${due} date`;
-  if (/^(at|on)$/.test(last))
-    return w.length === 1 ? (/ed$|sent$/.test(core) ? `date it was ${core}` : `${humanise(core)} date`) : null;
+  if (/^(at|on)$/.test(last)) return w.length === 1 ? `${humanise(core)} date` : null;
   if (last === "date" || last === "time")
     return `${humanise(core)} ${last === "time" && cls === "datetime" ? "time" : last}`;
   return cls === "date" || /(birthday|deadline|start|end|due|expiration|expiry)/.test(core)
@@ -178,19 +204,16 @@ export function argumentLabel(name: string, schema: JsonSchema, value: Json, nea
   if (cls === "datetime" && (last === "at" || last === "on")) return `${humanise(words.slice(0, -1).join(" "))} date`;
   if (
     words.length === 1 &&
-    /^(value|key|kind|data|body|action|object|format|version|mode|scope|source|method|op|operation|from|to|by|in)$/.test(
+    /^(value|key|kind|data|body|action|object|format|version|mode|scope|source|method|op|operation|options?|settings|flags|params|content|from|to|by|in)$/.test(
       words[0] as string,
     )
   )
     return null;
-  if (
-    AWKWARD.test(words.join(" ")) ||
-    ((cls === "date" || cls === "datetime") && /creat|modif|updat|delet/.test(words.join(" ")))
-  )
-    return null;
+  // The service itself says who made or changed something, and when.
+  if (AWKWARD.test(words.join(" ")) || /\b(creat|modif|updat|delet)/.test(words.join(" "))) return null;
   if (words.length === 1 && cls === "email") return "email address";
   if (words[0] === "phone" && words.length === 1) return "phone number";
-  return humanise(words.join(" "));
+  return humanise(words.join(" ")) + ((cls === "date" || cls === "datetime") && /ed$/.test(last ?? "") ? " date" : "");
 }
 
 /** A value in a sentence: words in quotation marks, codes, numbers, addresses and dates bare. */
@@ -200,7 +223,7 @@ export function spoken(value: Json): string {
 }
 
 const IN =
-  /\b(account|organi[sz]ation|org|workspace|team|project|group|folder|board|list|site|space|library|catalog|catalogue|store|shop|category|collection|league|region|zone|location|company|tenant|department|calendar|environment|channel|room|database|cluster|network|vault|registry|repository|repo|app|application|namespace|drive|course|class|section|portfolio|playlist|album|notebook|vpc|queue|resource group|subscription|warehouse|domain|network|realm|server|instance|area|city|country|offering)\b/;
+  /\b(account|organi[sz]ation|org|workspace|team|project|group|folder|board|list|site|space|library|catalog|catalogue|store|shop|category|collection|league|region|zone|location|company|tenant|department|calendar|environment|channel|room|database|cluster|network|vault|registry|repository|repo|app|application|namespace|drive|course|class|section|portfolio|playlist|album|notebook|vpc|queue|resource group|subscription|warehouse|domain|network|realm|server|instance|area|city|country|offering|budget|district)\b/;
 const FOR =
   /\b(user|customer|contact|member|person|employee|patient|client|player|student|agent|owner|supplier|vendor|candidate|subscriber|worker|driver|profile|username)\b/;
 

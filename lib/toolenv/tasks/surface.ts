@@ -100,6 +100,14 @@ function offer(tool: Tool, op: Op): Offer | null {
     return null;
   if (op.kind === "delete" && word !== undefined && !/^(deletes?|removes?|destroy|del|deleting)$/.test(word))
     return null;
+  if (op.target && splitWords(tool.operation).includes("all")) return null;
+  // "remove case track" stops following a case and removes none.
+  if (op.kind === "delete" && verb) {
+    const said = splitWords(tool.operation).slice(verb.at + 1);
+    const end = said.findIndex((w) => /^(by|from|in|of|for|with|id|v\d+)$/.test(w));
+    const noun = (end < 0 ? said : said.slice(0, end)).at(-1);
+    if (noun !== undefined && !type.split(" ").includes(singular(noun))) return null;
+  }
   const first = type.split(" ")[0] ?? "";
   if (type.includes(" ") && (AWKWARD.test(type) || verbOf([first]) !== null)) return null;
   const near = `${tool.description} ${tool.operation.replace(/_/g, " ")}`;
@@ -177,6 +185,17 @@ export function surfaceOf(catalog: Catalog, api: string): Surface {
   return s;
 }
 
+/** Of several operations on one type those beside a tool by their paths: a volume group's snapshot is not read as a database's. */
+export function nearest(tool: Tool, offers: readonly Offer[]): Offer[] {
+  const path = tool.path.split("/");
+  const shared = offers.map((o) => {
+    const i = o.tool.path.split("/").findIndex((part, j) => part !== path[j]);
+    return i < 0 ? path.length : i;
+  });
+  const most = Math.max(...shared);
+  return offers.filter((_, i) => shared[i] === most);
+}
+
 /** Fields of a type that point at another type which can be read by its identifier. */
 export function links(catalog: Catalog, surface: Surface, from: Offer): readonly Link[] {
   let found = linkCache.get(from);
@@ -203,13 +222,13 @@ function findLinks(catalog: Catalog, surface: Surface, from: Offer): Link[] {
     const stem = splitWords(f.name)
       .filter((w) => !/^(id|uuid|guid|sid|key|uid|fk)$/.test(w))
       .join(" ");
-    for (const g of surface.gets)
-      if (
+    const fitting = surface.gets.filter(
+      (g) =>
         g.type === to &&
         g.op.target?.key === "" &&
-        g.op.scope.every((s) => from.op.scope.some((x) => x.type === s.type))
-      )
-        out.push({ field: f.name, role: stem || to, to: g });
+        g.op.scope.every((s) => from.op.scope.some((x) => x.type === s.type)),
+    );
+    for (const g of nearest(from.tool, fitting)) out.push({ field: f.name, role: stem || to, to: g });
   }
   return out;
 }

@@ -284,9 +284,7 @@ describe("observations", () => {
       },
       "Lists\n orders.",
     );
-    expect(renderTool(t, "compact")).toBe(
-      'list_orders(user, status?: "open"|"done", ids?: integer[]) Lists orders.',
-    );
+    expect(renderTool(t, "compact")).toBe('list_orders(user, status?: "open"|"done", ids?: integer[]) Lists orders.');
     expect(JSON.parse(renderTool(t, "json"))).toEqual({
       name: "list_orders",
       description: "Lists\n orders.",

@@ -10,8 +10,6 @@ import type { ExecutionPlan, Message } from "../paraact/types.ts";
 import { at as atPointer } from "../toolenv/compare.ts";
 import type { Fact, GoldCall, Task, ToolCall } from "../toolenv/types.ts";
 
-export { atPointer };
-
 /** One turn as its reader knows it. */
 export interface Exchange {
   reply: ParsedReply;

@@ -5,9 +5,10 @@
  * functions of task and seed. The verifier, the last role, is verify.ts.
  */
 import { bare, nameWords, plainQuery, plainVoice, type Voice, valueWords } from "../agents/scripted.ts";
-import { atPointer, inOrder, type Standing } from "../agents/solver.ts";
+import { inOrder, type Standing } from "../agents/solver.ts";
 import type { Catalog, Json } from "../catalog/types.ts";
 import { escapeTagsInText } from "../paraact/tags.ts";
+import { at as atPointer } from "../toolenv/compare.ts";
 import type { Fact, GoldCall, Task, ToolCall } from "../toolenv/types.ts";
 import { brief, capital, chance, contentWords, draw, listed, pick } from "./wording.ts";
 

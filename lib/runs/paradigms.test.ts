@@ -18,7 +18,7 @@ import {
   REWOO_SOLVER,
 } from "../agents/prompts.ts";
 import { requestText, scriptedPolicy, valueWords } from "../agents/scripted.ts";
-import { atPointer, inOrder, isFailure, readExchanges } from "../agents/solver.ts";
+import { inOrder, isFailure, readExchanges } from "../agents/solver.ts";
 import type { TaskOutcome } from "../bench/types.ts";
 import { buildCatalog } from "../catalog/build.ts";
 import { openCatalog, type StoredCatalog } from "../catalog/store.ts";
@@ -30,6 +30,7 @@ import { Episode, PAPER_LIMITS } from "../paraact/episode.ts";
 import { callIdentity, isObject, parseJson } from "../paraact/json.ts";
 import { PARAACT_SYSTEM } from "../paraact/prompt.ts";
 import type { Message } from "../paraact/types.ts";
+import { at as atPointer } from "../toolenv/compare.ts";
 import type { Task } from "../toolenv/types.ts";
 import { readOutcomes } from "./index-store.ts";
 import { readJsonLines } from "./jsonl.ts";

@@ -9,9 +9,9 @@ import { isObject, JsonError, parseJson } from "../../paraact/json.ts";
 import { renderReply } from "../../paraact/render.ts";
 import { escapeTagsInText } from "../../paraact/tags.ts";
 import type { Policy, PolicyReply, Trajectory } from "../../paraact/types.ts";
+import { at as atPointer } from "../../toolenv/compare.ts";
 import type { ToolCall } from "../../toolenv/types.ts";
 import { REWOO_SOLVER } from "../prompts.ts";
-import { atPointer } from "../solver.ts";
 
 const LINE = /^\s*(?:E|#E)(\d+)\s*[=:]\s*(\{.*\})\s*$/;
 const REFERENCE = /^#E(\d+)((?:\/[^\s]*)?)$/;

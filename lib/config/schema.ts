@@ -134,7 +134,16 @@ const pretrain = z.strictObject({
   evaluateEvery: z.int().min(1).default(100),
   copying: share.default(0.04).describe("Share of the tokens that warm up copying, before anything else."),
   singles: share.default(0.3).describe("Share of the tokens on which only single calls are seen, after the copying."),
-  micro: share.default(0.3).describe("Share of micro-episodes: single turns of an episode with what they need."),
+  mix: z
+    .strictObject({
+      whole: share.default(0.7),
+      query: share.default(0.03),
+      choose: share.default(0.15),
+      follow: share.default(0.02),
+      lookup: share.default(0.1),
+    })
+    .prefault({})
+    .describe("How the tokens after the copying are shared out: whole conversations, and each kind of micro-episode."),
   renaming: z
     .strictObject({ from: share.default(0.04), share: share.default(0.65), recall: share.default(0.08) })
     .prefault({})

@@ -3,7 +3,8 @@ import { trainTokenizer } from "../model/bpe.ts";
 import { TAG_TOKENS } from "../paraact/tags.ts";
 import type { Message } from "../paraact/types.ts";
 import { lossTokens } from "./batch.ts";
-import { copyingDocument, curriculum, type Lesson, microEpisodes, recallDocument } from "./curriculum.ts";
+import { copyingDocument, curriculum, recallDocument } from "./curriculum.ts";
+import type { Lesson } from "./drills.ts";
 
 const say = (role: Message["role"], content: string): Message => ({ role, content });
 /** A conversation with `calls` calls, one after the other. */
@@ -20,7 +21,7 @@ function lesson(calls: number, n: number): Lesson {
     ...steps,
     say("assistant", `<think>Done.</think><answer>Name: Maple ${n}.</answer>`),
   ];
-  return { messages, calls };
+  return { messages, calls, group: `provider ${n % 5}` };
 }
 const lessons = Array.from({ length: 40 }, (_, n) => lesson(n % 4 === 0 ? 2 : 1, n));
 const texts = lessons.flatMap((l) => l.messages.map((m) => m.content));
@@ -29,7 +30,7 @@ const options = {
   tokens: 12_000,
   copying: 0.1,
   singles: 0.4,
-  micro: 0.3,
+  mix: { whole: 0.7, query: 0, choose: 0, follow: 0, lookup: 0.3 },
   cutoff: 400,
   renaming: { from: 0, share: 0, recall: 0 },
   seed: 5,
@@ -65,18 +66,6 @@ test("a recall document says each line twice, in two orders, and trains on all b
   }
 });
 
-test("micro-episodes hold one turn and only what it needs", () => {
-  const { pick, answer } = microEpisodes(lesson(2, 7).messages);
-  expect(pick!.map((m) => m.role)).toEqual(["system", "user", "observation", "assistant"]);
-  expect(pick!.at(-1)!.content).toContain("read_7_0");
-  expect(answer!.map((m) => m.role)).toEqual(["system", "user", "observation", "observation", "assistant"]);
-  expect(answer!.at(-1)!.content).toContain("<answer>");
-  expect(microEpisodes([say("system", "s"), say("user", "u"), say("assistant", "no action")])).toEqual({
-    pick: null,
-    answer: null,
-  });
-});
-
 test("copying comes first, then single calls only, then the mix, in the shares that were asked for", () => {
   const documents = curriculum(lessons, tokenizer, options);
   const read = (list: typeof documents) => list.reduce((n, d) => n + d.ids.length, 0);
@@ -94,7 +83,7 @@ test("copying comes first, then single calls only, then the mix, in the shares t
   }
   expect(Math.min(...twoCalls)).toBeGreaterThanOrEqual((options.copying + options.singles) * options.tokens);
   const micro = documents.filter((d) => !isCopy(d) && !text(d.ids).includes("Find 1."));
-  expect(read(micro) / (options.tokens * (1 - options.copying))).toBeCloseTo(options.micro, 1);
+  expect(read(micro) / (options.tokens * (1 - options.copying))).toBeCloseTo(options.mix.lookup, 1);
   for (const d of documents) expect(lossTokens(d)).toBeGreaterThan(0);
 });
 
@@ -116,6 +105,7 @@ test("the same seed gives the same order, another seed another; too long documen
   const order = (seed: number) => curriculum(lessons, tokenizer, { ...options, seed }).map((d) => text(d.ids));
   expect(order(1)).toEqual(order(1));
   expect(order(1)).not.toEqual(order(2));
-  const copies = curriculum(lessons, tokenizer, { ...options, cutoff: 10 });
+  const mix = { whole: 1, query: 1, choose: 1, follow: 1, lookup: 1 };
+  const copies = curriculum(lessons, tokenizer, { ...options, mix, cutoff: 10 });
   expect(copies.every((d) => d.ids[0] !== tokenizer.specials.get("<|im_start|>"))).toBe(true);
 });

@@ -8,6 +8,7 @@ import { hash2 } from "../engine/random.ts";
 import type { Tokenizer } from "../model/types.ts";
 import type { Message } from "../paraact/types.ts";
 import { type Document, shuffled } from "./batch.ts";
+import { around, type DrillKind, drillKinds, drills, type Lesson } from "./drills.ts";
 import { rareWords, renamed } from "./renaming.ts";
 
 export interface Curriculum {
@@ -15,8 +16,8 @@ export interface Curriculum {
   tokens: number;
   copying: number;
   singles: number;
-  /** Share of the tokens after the copying that are micro-episodes. */
-  micro: number;
+  /** How the tokens after the copying are shared out, in any unit: whole conversations, and each kind of micro-episode. */
+  mix: Readonly<Record<"whole" | DrillKind, number>>;
   /** Longer documents are left out. */
   cutoff: number;
   /**
@@ -32,12 +33,6 @@ const RARE = 0.03;
 /** Share of rare words that are exchanged in a document that is renamed lightly, and thoroughly. */
 const LIGHTLY = 0.5;
 const THOROUGHLY = 0.95;
-
-/** A conversation to learn from. `calls`: how many gold calls its task has. */
-export interface Lesson {
-  messages: readonly Message[];
-  calls: number;
-}
 
 /** Draws an ordinary token: neither a special one nor a bare byte. */
 function ordinary(tokenizer: Tokenizer, draw: number): number {
@@ -69,27 +64,6 @@ export function recallDocument(tokenizer: Tokenizer, seed: number): Document {
   return { ids: Int32Array.from(ids), actionMask: Uint8Array.from([...new Array(before).fill(0), ...mask]) };
 }
 
-const isResponse = (m: Message) => m.role === "observation" && m.content.startsWith("<tool_response>");
-const isTools = (m: Message) => m.role === "observation" && m.content.startsWith("<tools>");
-
-/** The micro-episodes of a conversation: its first calls after the tools that were found, and its answer after the responses. */
-export function microEpisodes(messages: readonly Message[]): { pick: Message[] | null; answer: Message[] | null } {
-  const start = messages.filter((m, i) => i < 2 && m.role !== "assistant");
-  const at = messages.findIndex(
-    (m, i) => m.role === "assistant" && isTools(messages[i - 1] ?? m) && m.content.includes("<tool_call>"),
-  );
-  const last = messages.at(-1)!;
-  return {
-    pick: at > 0 ? [...start, messages[at - 1]!, messages[at]!] : null,
-    answer: last.content.includes("<answer>") ? [...start, ...messages.filter(isResponse), last] : null,
-  };
-}
-
-/** Goes round a list in a new order each time, for ever. */
-function* around<T>(items: readonly T[], seed: number): Generator<T> {
-  for (let pass = 0; items.length > 0; pass++) for (const i of shuffled(items.length, seed, pass)) yield items[i]!;
-}
-
 /** The tokens of a vocabulary that are letters only, in lower case. */
 function lettersOf(tokenizer: Tokenizer): string[] {
   const special = new Set(tokenizer.specials.values());
@@ -99,8 +73,8 @@ function lettersOf(tokenizer: Tokenizer): string[] {
 
 /** The documents in the order in which they are read. A pure function of its arguments. */
 export function curriculum(lessons: readonly Lesson[], tokenizer: Tokenizer, options: Curriculum): Document[] {
-  const { tokens, copying, singles, micro, cutoff, renaming, seed } = options;
-  const known = new Map<readonly Message[], Document>();
+  const { tokens, copying, singles, mix, cutoff, renaming, seed } = options;
+  const known = new WeakMap<readonly Message[], Document>();
   const encode = (messages: readonly Message[]): Document => {
     const document = known.get(messages) ?? encodeConversation(messages, tokenizer);
     known.set(messages, document);
@@ -120,22 +94,14 @@ export function curriculum(lessons: readonly Lesson[], tokenizer: Tokenizer, opt
     const share = draw < renaming.share / 2 ? THOROUGHLY : LIGHTLY;
     return encodeConversation(renamed(messages, rare, share, hash2(hash2(seed, 3), n)), tokenizer);
   };
+  const names = (["whole", ...drillKinds] as const).filter((name) => mix[name] > 0);
   const sources = (list: readonly Lesson[], salt: number) => {
-    const pieces = list.map((lesson) => microEpisodes(lesson.messages));
-    return {
-      whole: around(
-        list.map((lesson) => lesson.messages),
-        hash2(seed, salt),
-      ),
-      pick: around(
-        pieces.flatMap((p) => (p.pick ? [p.pick] : [])),
-        hash2(seed, salt + 1),
-      ),
-      answer: around(
-        pieces.flatMap((p) => (p.answer ? [p.answer] : [])),
-        hash2(seed, salt + 2),
-      ),
-    };
+    const whole = list.map((lesson) => lesson.messages);
+    return names.map((name, i) => ({
+      name,
+      documents: name === "whole" ? around(whole, hash2(seed, salt)) : drills(name, list, hash2(seed, salt + i)),
+      given: 0,
+    }));
   };
   const documents: Document[] = [];
   let read = 0;
@@ -159,8 +125,6 @@ export function curriculum(lessons: readonly Lesson[], tokenizer: Tokenizer, opt
   ];
   for (const { until, from } of phases) {
     // Which source is behind its share is read from next, so that shares are of tokens, not of documents.
-    const given = { whole: 0, pick: 0, answer: 0 };
-    const share = { whole: 1 - micro, pick: (micro * 2) / 3, answer: micro / 3 };
     while (read < until) {
       if (read >= renaming.from * tokens && recalled < renaming.recall * (read - renaming.from * tokens)) {
         const document = recallDocument(tokenizer, hash2(hash2(seed, 4), recalled));
@@ -168,13 +132,16 @@ export function curriculum(lessons: readonly Lesson[], tokenizer: Tokenizer, opt
         add(document);
         continue;
       }
-      const names = (["whole", "pick", "answer"] as const).filter((name) => share[name] > 0);
-      const next = names.reduce((a, b) => (given[b] / share[b] < given[a] / share[a] ? b : a));
-      const { value } = from[next].next();
-      if (value === undefined) break;
+      const next = from.reduce((a, b) => (b.given / mix[b.name] < a.given / mix[a.name] ? b : a));
+      if (next.given === Number.POSITIVE_INFINITY) break;
+      const { value } = next.documents.next();
+      if (value === undefined) {
+        next.given = Number.POSITIVE_INFINITY;
+        continue;
+      }
       const document = drawn(value, n++);
       // Counted even where it is left out, so that a list of nothing but long documents comes to an end.
-      given[next] += document.ids.length;
+      next.given += document.ids.length;
       if (document.ids.length <= cutoff) add(document);
       else if (++skipped > lessons.length * 10) break;
     }

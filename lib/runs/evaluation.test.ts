@@ -6,6 +6,7 @@ import { join } from "node:path";
 import type { TaskOutcome } from "../bench/types.ts";
 import { ConfigError } from "../config/load.ts";
 import { renderReply } from "../paraact/render.ts";
+import { projectRoot } from "./environment.ts";
 import { type EvaluationRequest, evaluationOf } from "./evaluation.ts";
 import { readOutcomes } from "./index-store.ts";
 import { type RunResult, runExperiment } from "./pipeline.ts";
@@ -130,6 +131,33 @@ describe("the policy openai", () => {
     await evaluate(openai(url));
     expect(state.requests).toBe(asked);
   });
+
+  test("killed with -9 while answers come in, it asks again only for what was on its way", async () => {
+    const { url, state } = modelServer();
+    const command = ["run", "--silent", "eval", "toolbench", "--policy", "openai", "--url", url, "--model", "m"];
+    const start = () =>
+      Bun.spawn([process.execPath, ...command, "--concurrency", "4"], {
+        cwd: projectRoot,
+        env: { ...process.env },
+        stdout: "ignore",
+        stderr: "ignore",
+      });
+    const answered: string[] = [];
+    for (const kill of [5, 12, 20]) {
+      state.bodies = [];
+      const child = start();
+      while (state.bodies.length < kill && child.exitCode === null) await Bun.sleep(1);
+      child.kill("SIGKILL");
+      await child.exited;
+      const again = state.bodies.filter((b) => answered.includes(b));
+      expect(again.length).toBeLessThanOrEqual(4);
+      answered.push(...state.bodies);
+    }
+    expect(await start().exited).toBe(0);
+    const asked = state.requests;
+    expect(await start().exited).toBe(0);
+    expect(state.requests).toBe(asked);
+  }, 120_000);
 
   test("needs an address and a model", async () => {
     delete process.env.OPENAI_BASE_URL;

@@ -4,9 +4,11 @@ import { join } from "node:path";
 import type { TaskOutcome } from "../bench/types.ts";
 import type { Experiment } from "../config/schema.ts";
 import type { ModelConfig } from "../model/types.ts";
+import { type DrillKind, drillKinds } from "../train/drills.ts";
 import { arms, compareTables, groupTables } from "./compare.ts";
 import type { RunRecord } from "./index-store.ts";
 import { duration } from "./progress.ts";
+import type { SkillsResult } from "./stage-skills.ts";
 import { readMetrics, resultsRoot } from "./stages.ts";
 import { markdownTable } from "./table.ts";
 
@@ -36,12 +38,41 @@ function lossCurve(record: RunRecord, stage: string): string[] {
     return part.length > 0 ? (part.reduce((s, l) => s + Number(l.loss), 0) / part.length).toFixed(3) : "–";
   };
   return [
-    "| step | tokens | training loss (mean of 50 steps) | loss on unseen demonstrations |",
+    "| step | tokens | training loss (mean of 50 steps) | loss on documents left out |",
     "|---|---|---|---|",
     ...shown.map((l) => {
       const tokens = trained.findLast((t) => t.step <= l.step)?.tokens ?? 0;
       return `| ${l.step} | ${Number(tokens).toLocaleString("en")} | ${near(l.step)} | ${Number(l.heldoutLoss).toFixed(3)} |`;
     }),
+  ];
+}
+
+const SKILLS: Record<DrillKind, string> = {
+  query: "the searches for a request",
+  choose: "the first calls of a request, out of up to twelve tools, with their arguments",
+  follow: "the call that carries on from a response",
+  lookup: "fields of responses that are asked for",
+};
+
+/** What a base model can do on held-out providers. */
+function skillTable(record: RunRecord): string[] {
+  const measured = stageResult(record, "skills")?.result.skills as SkillsResult["skills"] | undefined;
+  if (!measured) return [];
+  const rows = drillKinds.flatMap((kind) => {
+    const skill = measured[kind];
+    return skill
+      ? [
+          `| ${kind}: ${SKILLS[kind]} | ${skill.turns} | ${(100 * skill.probability).toFixed(1)} % | ${skill.loss.toFixed(3)} |`,
+        ]
+      : [];
+  });
+  return [
+    "Skills, each turn after the right turns before it; right: the mean probability of the whole turn, to the letter.",
+    "",
+    "| skill | turns | right | loss, nats a token |",
+    "|---|---|---|---|",
+    ...rows,
+    "",
   ];
 }
 
@@ -71,7 +102,7 @@ export function modelCard(
     `- **Architecture**: Qwen3, ${config.num_hidden_layers} layers, width ${config.hidden_size}, ${config.num_attention_heads} heads of ${config.head_dim} (${config.num_key_value_heads} for keys and values), feed-forward ${config.intermediate_size}, vocabulary ${config.vocab_size}, tied embeddings${conv}; ${(model.bytes / 2 ** 20).toFixed(1)} MiB`,
     `- **Data**: ${demos?.kept ?? 0} scripted demonstrations (${shape.join(", ")}) of ToolEnv tasks whose providers are in the training split; no held-out provider, nothing of ToolBench or API-Bank. Vocabulary trained on the same`,
     `- **Training**: stage \`${model.stage}\`, seed ${record.seed}, ${Number(trained?.result.steps ?? 0).toLocaleString("en")} steps, ${Number(trained?.result.tokens ?? 0).toLocaleString("en")} tokens, ${duration(trained?.elapsedMs ?? 0)} (of the last process, if it was resumed) on ${environment.machine?.cpu ?? "an unknown machine"} × ${environment.machine?.cores ?? "?"} cores`,
-    `- **Use**: \`model.from\` of an experiment. It reads \`prompt: short\` and \`schemas: compact\`, speaks as \`wording: brief\`, and knows ParaAct only. It is made for learning experiments, not for real requests`,
+    `- **Use**: \`model.from\` of an experiment. It reads \`prompt: short\` and \`schemas: compact\`, speaks as \`wording: brief\`, and knows ParaAct only. Made for learning experiments, not for real requests`,
     ...(model.note ? [`- **Note**: ${model.note}`] : []),
     `- commit ${environment.commit ?? "unknown"}, ${record.created.slice(0, 10)}`,
     "",
@@ -81,6 +112,7 @@ export function modelCard(
     "",
     "## On providers that it has never seen",
     "",
+    ...skillTable(record),
     ...compareTables(of).flatMap((t) => [markdownTable(t), ""]),
     ...groupTables(of).flatMap((t) => [markdownTable(t), ""]),
   ].join("\n");

@@ -22,6 +22,7 @@ import { type EvaluationPlan, evaluateStage } from "./stage-evaluate.ts";
 import { pretrainStage } from "./stage-pretrain.ts";
 import { rlStage } from "./stage-rl.ts";
 import { sftStage } from "./stage-sft.ts";
+import { skillsStage } from "./stage-skills.ts";
 import { tasksStage } from "./stage-tasks.ts";
 import { readMetrics, type StageRecord, StoppedError, stopOnSignal, watchStages } from "./stages.ts";
 import type { Table } from "./table.ts";
@@ -102,9 +103,10 @@ export async function runExperiment(
     const checkpoints: { label: string; stage: StageRecord<{ model: string }> }[] = [];
     const trained = () => checkpoints.at(-1)!.stage;
     // Random weights that are pretrained next have nothing to be asked.
-    if (pretrain && base && demos)
+    if (pretrain && base && demos && tasks) {
       checkpoints.push({ label: "after pretraining", stage: await pretrainStage(shared, base, demos) });
-    else if (base) checkpoints.push({ label: "before", stage: base });
+      await skillsStage(shared, trained(), tasks);
+    } else if (base) checkpoints.push({ label: "before", stage: base });
     if (sft && base && demos) checkpoints.push({ label: "after SFT", stage: await sftStage(shared, trained(), demos) });
     if (rl && base && tasks) checkpoints.push({ label: "after RL", stage: await rlStage(shared, trained(), tasks) });
     if (experiment.crossCheck && base && demos) await crossCheckStage(shared, base, demos);

@@ -1,4 +1,5 @@
 import { encodeConversation } from "../agents/chat.ts";
+import type { Demonstration } from "../coldstart/write.ts";
 import type { Message } from "../paraact/types.ts";
 import { type Curriculum, curriculum } from "../train/curriculum.ts";
 import { drillKinds, drills, type Lesson } from "../train/drills.ts";
@@ -12,6 +13,12 @@ const VERSION = 2;
 
 /** Demonstrations whose loss is watched, and which are not trained on. */
 const WATCHED = 60;
+
+export const lessonOf = ({ messages, task }: Demonstration): Lesson => ({
+  messages,
+  calls: task.calls.length,
+  group: task.providers.join(),
+});
 
 /** Documents of each kind that is read, to watch the loss on. */
 function lessonsAsRead(lessons: readonly Lesson[], mix: Curriculum["mix"], seed: number): (readonly Message[])[] {
@@ -35,11 +42,7 @@ export async function pretrainStage(
     shared,
     { name: "pretrain", version: VERSION, settings, from, demos, keep: "last" },
     (all, tokenizer) => {
-      const lessons = all.map((d) => ({
-        messages: d.messages,
-        calls: d.task.calls.length,
-        group: d.task.providers.join(),
-      }));
+      const lessons = all.map(lessonOf);
       const { cutoff } = rest;
       const watched = lessons.slice(0, WATCHED);
       return {

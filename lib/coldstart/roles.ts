@@ -151,6 +151,11 @@ export function rolesVoice(task: Task, options: RoleOptions, seed: number, catal
   return options.wording === "brief" ? { ...voice, ...briefVoice } : voice;
 }
 
+/** Label and value, the label as the request has it: small models copy it, and a capital would be another token. */
+export function briefAnswer(facts: readonly (readonly [label: string, values: readonly Json[]])[]): string {
+  return `${facts.map(([label, values]) => `${label}: ${values.map(valueWords).join(", ")}`).join("; ")}.`;
+}
+
 /** Thoughts of two or three words that name what kind of step comes next, and answers that are label and value. */
 const briefVoice: Pick<Voice, "subgoals" | "thinkSearch" | "thinkPlan" | "thinkCalls" | "thinkAnswer" | "answer"> = {
   subgoals: () => undefined,
@@ -170,8 +175,7 @@ const briefVoice: Pick<Voice, "subgoals" | "thinkSearch" | "thinkPlan" | "thinkC
       const list = groups.get(label) ?? [];
       groups.set(label, [...list, value ?? "not found"]);
     }
-    const said = [...groups].map(([label, values]) => `${capital(label)}: ${values.map(valueWords).join(", ")}.`);
-    return said.length > 0 ? escapeTagsInText(said.join(" ")) : plainVoice.answer(s, facts);
+    return groups.size > 0 ? escapeTagsInText(briefAnswer([...groups])) : plainVoice.answer(s, facts);
   },
 };
 

@@ -10,7 +10,7 @@ import { readTasks, type TasksResult } from "./stage-tasks.ts";
 import { runStage, type StageRecord } from "./stages.ts";
 
 /** Bumped when the roles write differently. */
-const VERSION = 2;
+const VERSION = 3;
 
 export type Demos = { kept: number; report: ColdStartReport };
 

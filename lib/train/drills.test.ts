@@ -36,7 +36,7 @@ function lesson(n: number, calls: 1 | 2): Lesson {
             ),
           ]
         : []),
-      say("assistant", `<think>Done.</think><answer>Title: Maple ${n}.</answer>`),
+      say("assistant", `<think>Done.</think><answer>title: Maple ${n}.</answer>`),
     ],
   };
 }
@@ -96,20 +96,20 @@ test("what follows a response is the next call, with every response before it in
 
 test("questions are about fields of the responses, and their answers are the fields' values", () => {
   const facts: Record<string, (n: string) => string> = {
-    Title: (n) => `Maple ${n}`,
-    Status: () => "open",
-    "Email address": (n) => `u${n}@x.org`,
+    title: (n) => `Maple ${n}`,
+    status: () => "open",
+    "email address": (n) => `u${n}@x.org`,
   };
   const labels = new Set<string>();
   for (const messages of some("lookup")) {
     const n = /thing (\d+)/.exec(messages[1]!.content)![1]!;
     for (const { content } of assistant(messages))
-      for (const [, label, value] of content.matchAll(/([A-Z][\w ]*): (.*?)\.(?= |<)/g)) {
+      for (const [, label, value] of content.matchAll(/(?<=>|; )([\w ]+): (.*?)(?=; |\.<)/g)) {
         labels.add(label!);
         if (facts[label!] && Number(n) % 2 === 0) expect(value).toBe(facts[label!]!(n));
       }
   }
-  for (const label of ["Title", "Status", "Email address", "Name"]) expect(labels).toContain(label);
+  for (const label of ["title", "status", "email address", "name"]) expect(labels).toContain(label);
   // "ID" stands for two fields of a thing: it is not asked of one.
   const single = [...drills("lookup", [lesson(4, 1)], 1).take(20)].flatMap(assistant);
   expect(single.some((m) => m.content.includes("ID:"))).toBe(false);

@@ -7,9 +7,9 @@
  * - follow: a response, and the call that carries on from it;
  * - lookup: responses, and questions about any of their fields.
  */
-import { valueWords } from "../agents/scripted.ts";
 import type { Json } from "../catalog/types.ts";
-import { capital, draw, listed, pick } from "../coldstart/wording.ts";
+import { briefAnswer } from "../coldstart/roles.ts";
+import { draw, listed, pick } from "../coldstart/wording.ts";
 import { hash2 } from "../engine/random.ts";
 import { escapeTagsInText } from "../paraact/tags.ts";
 import type { Message } from "../paraact/types.ts";
@@ -34,7 +34,9 @@ const TOGETHER = { query: 6, choose: 6, follow: 1, lookup: 1 } as const;
 const MOST_LINES = 12;
 const MOST_QUESTIONS = 8;
 /** Characters of a value that is asked for. */
-const LONGEST = 60;
+const LONGEST = 32;
+/** Characters of a line of tools that is not called: some have hundreds of parameters. */
+const LONG_LINE = 200;
 
 /** What a turn does, without what it says about it. */
 function deed(message: Message): Message {
@@ -69,7 +71,7 @@ function chooseDrill(lessons: readonly Lesson[], seed: number): Message[] {
     return calls === "" || lines.length === 0 ? [] : [...request(lesson), deed(lesson.messages[at]!)];
   });
   const own = [...wanted];
-  const rest = [...others].filter((line) => !wanted.has(line));
+  const rest = [...others].filter((line) => !wanted.has(line) && line.length <= LONG_LINE);
   const room = Math.max(0, MOST_LINES - own.length);
   const shown = [...own, ...[...shuffled(rest.length, seed, 1)].slice(0, room).map((i) => rest[i]!)];
   const list = [...shuffled(shown.length, seed, 2)].map((i) => shown[i]!);
@@ -200,7 +202,7 @@ function asked({ labels, of }: Question, seed: number, purpose: string): string 
 
 /** In the words of demonstrations: label and value. */
 function answered({ labels, values }: Question): Message {
-  const said = labels.map((label, i) => `${capital(label)}: ${valueWords(values[i]!)}.`).join(" ");
+  const said = briefAnswer(labels.map((label, i) => [label, [values[i]!]]));
   return { role: "assistant", content: `<answer>${escapeTagsInText(said)}</answer>` };
 }
 

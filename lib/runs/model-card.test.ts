@@ -38,6 +38,7 @@ test("a card's figures are the run's own", () => {
         { steps: 100, tokens: 100_000 },
         [...metrics, ...held].sort((a, b) => a.step - b.step),
       ),
+      stage("skills", { skills: { lookup: { turns: 40, probability: 0.875, loss: 0.125 } } }),
     ],
   };
   const config = modelConfig(
@@ -67,6 +68,7 @@ test("a card's figures are the run's own", () => {
     "Test CPU × 2 cores",
     "short causal convolutions on queries (2 taps) and keys (3 taps); 1.0 MiB",
     "**Note**: Resumed.",
+    "are asked for | 40 | 87.5 % | 0.125 |",
     "| 50 | 50,000 | 1.755 | 2.000 |",
     "| 100 | 100,000 | 1.255 | 1.000 |",
   ])

@@ -101,4 +101,4 @@ test("an OpenAI-compatible server words requests; the tasks stay exact and get i
   } finally {
     await server.stop(true);
   }
-});
+}, 120_000);

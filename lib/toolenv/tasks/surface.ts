@@ -100,6 +100,9 @@ function offer(tool: Tool, op: Op): Offer | null {
     !/^(updates?|modify|edit|patch|change|put|set|replace|save|updating|rename|configure)$/.test(word)
   )
     return null;
+  // A POST without a verb may be a look-up.
+  if (op.kind === "create" && word === undefined && !/\b(creat|add|new\b|regist|insert|post)/i.test(tool.description))
+    return null;
   // A file or a picture is uploaded; words alone do not make one.
   if (op.kind === "create" && UPLOADED.test(type)) return null;
   if (op.kind === "delete" && word !== undefined && !/^(deletes?|removes?|destroy|del|deleting)$/.test(word))

@@ -140,11 +140,12 @@ function toolenvCases(catalog: StoredCatalog, count: number): Record<"request" |
 }
 
 async function recall(args: Args, catalog: () => Promise<StoredCatalog>): Promise<RecallRow[]> {
+  const names = retrieverNames(args, ["bm25", "fts5"]);
   const { tools, whole } = toolbenchCases(args);
   const byPart = whole.map((c) => ({ ...c, queries: c.queries.flatMap(sentences) }));
   const bench = toolList(tools, dirname(defaultCatalogPath()));
   const rows: RecallRow[] = [];
-  for (const name of retrieverNames(args, ["bm25", "fts5"])) {
+  for (const name of names) {
     const retriever = await retrieverOf(name, bench, embedding(args.progress));
     rows.push(...measureRecall(retriever, whole));
     rows.push(
@@ -154,7 +155,7 @@ async function recall(args: Args, catalog: () => Promise<StoredCatalog>): Promis
   if (args.on("toolenv")) {
     const opened = await catalog();
     const { request, slot } = toolenvCases(opened, 300);
-    for (const name of retrieverNames(args, ["bm25", "fts5"])) {
+    for (const name of names) {
       const retriever = await retrieverOf(name, storedTools(opened), embedding(args.progress));
       rows.push(...measureRecall(retriever, request), ...measureRecall(retriever, slot));
     }

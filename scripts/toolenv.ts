@@ -4,7 +4,6 @@
  */
 import { existsSync } from "node:fs";
 import { createInterface } from "node:readline";
-import { Hono } from "hono";
 import { chatEndpoint } from "../lib/agents/openai/client.ts";
 import { buildCatalog } from "../lib/catalog/build.ts";
 import { defaultCatalogPath, openCatalog, type StoredCatalog } from "../lib/catalog/store.ts";
@@ -273,18 +272,15 @@ await main(VERB, async (args) => {
       const catalog = await open(args);
       const tasks = [...tasksOf(args, catalog, n ?? 50)];
       const { app } = service({ catalog, retriever: catalog.bm25(), tasks, replies, now: () => performance.now() });
-      const all = new Hono().route("/", app);
-      mountMcp(all, {
-        catalog,
-        retriever: catalog.bm25(),
-        backend: new World(catalog, args.number("world", { min: 0 }) as number),
-      });
+      const backend = new World(catalog, args.number("world", { min: 0 }) as number);
+      mountMcp(app, { catalog, retriever: catalog.bm25(), backend }, () => performance.now());
       const server = Bun.serve({
         port: args.number("port", { min: 0, max: 65535 }) as number,
         hostname: args.text("host") as string,
-        maxRequestBodySize: 2_000_000,
+        // The service itself refuses large bodies, unread and with a reason.
+        maxRequestBodySize: Number.MAX_SAFE_INTEGER,
         idleTimeout: 120,
-        fetch: all.fetch,
+        fetch: app.fetch,
       });
       process.stderr.write(
         `ToolEnv at ${server.url} with ${tasks.length} tasks over ${catalog.size} tools; MCP at ${server.url}mcp. Stop with Ctrl-C.\n`,

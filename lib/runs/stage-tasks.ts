@@ -9,7 +9,7 @@ import type { Shared } from "./pipeline.ts";
 import { runStage, type StageRecord } from "./stages.ts";
 
 /** Bumped when generated tasks change. */
-const VERSION = 5;
+const VERSION = 6;
 
 export type TasksResult = { train: number; heldout: number; shapes: Record<string, number> };
 

@@ -138,18 +138,32 @@ export async function serveStdio(options: McpOptions): Promise<void> {
   await closed;
 }
 
-/** Adds the streamable HTTP transport at /mcp: one session a connection, at most `most` of them. */
-export function mountMcp(app: Hono, options: McpOptions, most = 200): void {
-  const open = new Map<string, WebStandardStreamableHTTPServerTransport>();
+/** Adds the streamable HTTP transport at /mcp: one session a connection, at most `most` of them; one idle for `idleMs` of the clock `now` may go. */
+export function mountMcp(
+  app: Hono,
+  options: McpOptions,
+  now: () => number,
+  { most = 200, idleMs = 15 * 60_000 } = {},
+): void {
+  const open = new Map<string, { transport: WebStandardStreamableHTTPServerTransport; touched: number }>();
   app.all("/mcp", async (c) => {
     const id = c.req.header("mcp-session-id");
     const known = id === undefined ? undefined : open.get(id);
-    if (known) return known.handleRequest(c.req.raw);
-    if (id !== undefined) return c.json({ error: "no such MCP session: connect anew" }, 404);
+    if (known) {
+      known.touched = now();
+      return known.transport.handleRequest(c.req.raw);
+    }
+    if (id !== undefined) return c.json({ error: "no such MCP session, or it has expired: connect anew" }, 404);
+    // Clients that vanish do not say goodbye.
+    for (const [sid, s] of open)
+      if (s.touched < now() - idleMs) {
+        open.delete(sid);
+        await s.transport.close();
+      }
     if (open.size >= most) return c.json({ error: `${most} MCP sessions are open, which is the limit` }, 503);
     const transport: WebStandardStreamableHTTPServerTransport = new WebStandardStreamableHTTPServerTransport({
       sessionIdGenerator: () => crypto.randomUUID(),
-      onsessioninitialized: (sid) => void open.set(sid, transport),
+      onsessioninitialized: (sid) => void open.set(sid, { transport, touched: now() }),
       onsessionclosed: (sid) => void open.delete(sid),
     });
     const { server } = mcpServer(options, open.size);

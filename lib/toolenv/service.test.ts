@@ -67,12 +67,16 @@ let clock = 0;
 const make = (more: Partial<Parameters<typeof service>[0]> = {}) =>
   service({ catalog, retriever, tasks, now: () => clock, ...more });
 type App = ReturnType<typeof make>["app"];
-async function post(app: App, path: string, body: unknown): Promise<{ status: number; body: JsonObject }> {
+async function post(
+  app: Pick<App, "request">,
+  path: string,
+  body: unknown,
+): Promise<{ status: number; body: JsonObject }> {
   const r = await app.request(path, { method: "POST", body: typeof body === "string" ? body : JSON.stringify(body) });
   return { status: r.status, body: (await r.json()) as JsonObject };
 }
 
-async function solve(app: App, t: Task): Promise<JsonObject> {
+async function solve(app: Pick<App, "request">, t: Task): Promise<JsonObject> {
   const { body } = await post(app, "/reset", { task: t.id, seed: 3 });
   const episode = body.episode as string;
   expect(body.request).toBe(t.request);
@@ -103,6 +107,34 @@ test("200 episodes at once mix nothing", async () => {
   expect(scores.every((s) => s.success === true)).toBe(true);
   expect(episodes.size).toBe(0);
 });
+
+test.skipIf(process.env.PARAAGENT_FULL !== "1")(
+  "200 episodes at a time over HTTP for a minute lose nothing and mix nothing",
+  async () => {
+    const { app, episodes } = make();
+    const server = Bun.serve({ port: 0, hostname: "127.0.0.1", fetch: app.fetch });
+    const over: Pick<App, "request"> = { request: (path, init) => fetch(new URL(path as string, server.url), init) };
+    const end = performance.now() + 60_000;
+    let played = 0;
+    let lost = 0;
+    let early = 0;
+    await Promise.all(
+      Array.from({ length: 200 }, async (_, i) => {
+        for (let n = 0; performance.now() < end; n++) {
+          const score = await solve(over, tasks[(i + n) % tasks.length]!);
+          if (score.success !== true) lost++;
+          if (++played === 2000) early = process.memoryUsage().rss;
+        }
+      }),
+    );
+    await server.stop(true);
+    console.log(`${played} episodes over HTTP in a minute`);
+    expect([lost, episodes.size]).toEqual([0, 0]);
+    // What is left of ten thousand closed episodes is their ids.
+    if (early) expect(process.memoryUsage().rss - early).toBeLessThan(200e6);
+  },
+  120_000,
+);
 
 test("steps of one episode run one after the other", async () => {
   const { app } = make();
@@ -135,6 +167,8 @@ test("hostile requests: each a clear error", async () => {
   const told = await app.request("/step", { method: "POST", body: "{}", headers: { "content-length": "100000000" } });
   expect(told.status).toBe(413);
   expect((await post(app, "/step", "{not json")).status).toBe(400);
+  const abyss = `{"episode":"x","call":{"name":"y","arguments":${'{"a":'.repeat(100_000)}1${"}".repeat(100_000)}}}`;
+  expect((await post(make().app, "/step", abyss)).body.error).toContain("nested");
   expect((await post(app, "/step", { episode: "../../x", answer: "" })).status).toBe(404);
   expect((await post(app, "/reset", { task: "../../etc/passwd" })).status).toBe(404);
   expect((await post(app, "/reset", { seed: -1 })).body.error).toContain("seed");
@@ -174,7 +208,7 @@ test("idle episodes expire, and say so", async () => {
 
 test("a real MCP client lists, searches and calls, and sees found tools as tools", async () => {
   const app = new Hono();
-  mountMcp(app, { catalog, retriever, backend: world });
+  mountMcp(app, { catalog, retriever, backend: world }, () => clock, { most: 2, idleMs: 1000 });
   const server = Bun.serve({ port: 0, hostname: "127.0.0.1", fetch: app.fetch });
   try {
     const clients = await Promise.all(
@@ -206,6 +240,14 @@ test("a real MCP client lists, searches and calls, and sees found tools as tools
     expect([own.isError ?? false, others.isError]).toEqual([false, true]);
     await expect(a.callTool({ name: "nothing", arguments: {} })).rejects.toThrow("no tool");
     await Promise.all(clients.map((c) => c.close()));
+    // Two that have not said goodbye fill the service until they have been idle for too long.
+    const connect = () =>
+      new Client({ name: "late", version: "1" }).connect(
+        new StreamableHTTPClientTransport(new URL(`${server.url}mcp`)) as Transport,
+      );
+    await expect(connect()).rejects.toThrow("limit");
+    clock += 1001;
+    await connect();
   } finally {
     await server.stop(true);
   }

@@ -242,18 +242,25 @@ export function service(options: ServiceOptions): { app: Hono; episodes: Episode
     return c.json({ error: "the environment itself failed; see the server's log" }, 500);
   });
   app.notFound((c) =>
-    c.json({ error: "no such path: GET /health, GET /tasks, POST /reset, /step, /score, /close" }, 404),
+    c.json(
+      {
+        error:
+          "no such path: GET /health, GET /tasks, POST /reset, /step, /score, /close; MCP at /mcp where it is served",
+      },
+      404,
+    ),
   );
 
   /** The body as a schema wants it; a 400 that names the field otherwise. */
   const read = async <S extends z.ZodType>(c: { req: { text(): Promise<string> } }, schema: S): Promise<z.infer<S>> => {
-    let value: unknown;
+    let parsed: z.ZodSafeParseResult<z.infer<S>>;
     try {
-      value = JSON.parse((await c.req.text()) || "{}");
+      parsed = schema.safeParse(JSON.parse((await c.req.text()) || "{}")) as typeof parsed;
     } catch (error) {
-      return fail(400, `the body is not JSON: ${(error as Error).message}`);
+      if (error instanceof RangeError) return fail(400, "the body is nested too deeply");
+      if (error instanceof SyntaxError) return fail(400, `the body is not JSON: ${error.message}`);
+      throw error;
     }
-    const parsed = schema.safeParse(value);
     if (parsed.success) return parsed.data;
     const issue = parsed.error.issues[0];
     return fail(400, `${issue?.path.join(".") || "body"}: ${issue?.message}`);

@@ -52,7 +52,15 @@ export class TaskShortage extends Error {
   override readonly name = "TaskShortage";
 }
 
-const SHAPES: Record<Shape, number> = { single: 2, parallel: 2, chain: 3, fan_out: 2, fan_in: 1, diamond: 1, mixed: 2 };
+const SHAPES: Record<Shape, number> = {
+  single: 2,
+  parallel: 2,
+  chain: 3,
+  fan_out: 2,
+  fan_in: 1,
+  diamond: 0.5,
+  mixed: 2,
+};
 /** Most that one provider gives to a set, while others have something left: a share of the tasks, or this many. */
 const SHARE = 0.06;
 const FEW = 5;
@@ -111,6 +119,7 @@ class Apis {
   }
   /** Counts a task's providers. */
   used(providers: readonly string[]): void {
+    this.#started.hits++;
     for (const p of providers) this.#given.set(p, (this.#given.get(p) ?? 0) + 1);
     this.#settle();
   }
@@ -135,9 +144,24 @@ class Apis {
     for (let i = 0; i < 20 && !suits(s); i++) s = one();
     if (suits(s)) return s;
     const all = rng.shuffle(this.#open.flatMap((p) => this.#pool.get(p) as string[]));
-    return all.map((api) => surfaceOf(this.#catalog, api)).find(suits) ?? s;
+    return all.map((api) => surfaceOf(this.#catalog, api)).find(suits) ?? stop(BARREN);
   }
+  /** An API to start a shape with: not one that has been tried often and given little. */
+  start(shape: Shape, rng: Rng, suits: (s: Surface) => boolean): Surface {
+    const luck = (api: string) => this.#luck.get(`${shape} ${api}`) ?? { tries: 0, hits: 0 };
+    const s = this.draw(rng, (x) => luck(x.api).tries < PATIENCE * (1 + luck(x.api).hits) && suits(x));
+    const { tries, hits } = luck(s.api);
+    this.#started = { tries: tries + 1, hits };
+    this.#luck.set(`${shape} ${s.api}`, this.#started);
+    return s;
+  }
+  readonly #luck = new Map<string, { tries: number; hits: number }>();
+  #started = { tries: 0, hits: 0 };
 }
+/** Tries at a shape for each task of it that an API has given, and one more. */
+const PATIENCE = 60;
+/** Why a try ends where no API suits: more tries at the place would end the same way. */
+const BARREN = "no API suits";
 
 /** Tries at one task before its place is given to another shape. */
 const TRIES = 250;
@@ -170,6 +194,7 @@ export function* generateTasks(catalog: Catalog, world: World, spec: TaskSpec): 
     };
     for (let a = 0; a < TRIES; a++) {
       const task = tryTask(catalog, world, spec, apis, wish, new Rng(key(spec.seed, spec.split, n, a)));
+      if (task === BARREN) break;
       if (!task || seen.has(task.id)) continue;
       const kind = task.calls.map((c) => c.tool).join(" ");
       if ((kinds.get(kind) ?? 0) >= alike + Math.floor(a / 100)) continue;
@@ -193,8 +218,15 @@ interface Wish {
   fault: boolean;
 }
 
-/** One try at a task; null where it leads nowhere. */
-function tryTask(catalog: Catalog, world: World, spec: TaskSpec, apis: Apis, wish: Wish, rng: Rng): Task | null {
+/** One try at a task; null where it leads nowhere, BARREN where others would not either. */
+function tryTask(
+  catalog: Catalog,
+  world: World,
+  spec: TaskSpec,
+  apis: Apis,
+  wish: Wish,
+  rng: Rng,
+): Task | typeof BARREN | null {
   const draft = new Draft(world, rng);
   try {
     const pieces = build(draft, wish, apis);
@@ -203,7 +235,7 @@ function tryTask(catalog: Catalog, world: World, spec: TaskSpec, apis: Apis, wis
     if (draft.steps.some((s) => JSON.stringify(s.body).length > longest)) stop("a response is too long");
     return finish(draft, pieces, wish, spec, catalog, world);
   } catch (error) {
-    if (error instanceof DeadEnd) return null;
+    if (error instanceof DeadEnd) return error.message === BARREN ? BARREN : null;
     throw error;
   }
 }
@@ -224,7 +256,7 @@ function build(d: Draft, wish: Wish, apis: Apis): Piece[] {
   const { rng } = d;
   const { shape, writes, cross } = wish;
   const suits = SUITS[shape];
-  const s = apis.draw(rng, (x) => suits(x, d));
+  const s = apis.start(shape, rng, (x) => suits(x, d));
   const other = () => (cross ? apis.draw(rng, canRead) : s);
   const one = (from: Surface): Piece =>
     writes && rng.chance(0.7)
@@ -254,7 +286,6 @@ function build(d: Draft, wish: Wish, apis: Apis): Piece[] {
         rng.pick([
           () => motif.fanInByName(d, s),
           () => motif.fanInByValue(d, s, rng.chance(0.5) ? s : apis.draw(rng)),
-          () => motif.fanIn(d, rng.chance(0.5) ? s : apis.draw(rng), cross ? apis.draw(rng) : s, s),
         ])(),
       ];
     case "diamond":

@@ -6,6 +6,7 @@ import { canonicalJson } from "../config/hash.ts";
 import { at } from "./compare.ts";
 import { FAULT_KINDS } from "./faults.ts";
 import { Rng } from "./hash.ts";
+import { coerce } from "./render.ts";
 import { Checks, clean, fits } from "./schema.ts";
 import { realSample, shop, validArguments } from "./testdata/sample.ts";
 import type { CallResult } from "./types.ts";
@@ -63,6 +64,52 @@ test("create, get, update, list, delete: the session remembers", () => {
   ).toEqual(["create", "create", "delete", "update"]);
   expect(session.writes().find((w) => w.kind === "update")?.values).toEqual({ city: "Ghent" });
 });
+
+test("in real interfaces get finds what was created, and nothing after it was deleted", () => {
+  const many = FULL ? openCatalog() : realSample().catalog;
+  const w = new World(many, 19);
+  const rng = new Rng(37);
+  const tried = { got: 0, gone: 0 };
+  for (const { api } of FULL ? rng.shuffle(many.apis()).slice(0, 600) : many.apis()) {
+    const tools = many.byApi(api).map((tool) => ({ tool, op: w.op(tool) }));
+    for (const { tool, op } of tools.filter((t) => t.op.kind === "create" && t.op.type !== null)) {
+      const args = validArguments(w, tool, rng);
+      const session = w.open(1);
+      if (session.call(tool, args).outcome !== "ok") continue;
+      const made = session.writes().find((x) => x.kind === "create" && x.resource.endsWith(`:${op.type}`));
+      if (!made) continue;
+      /** The same entity's operations of a kind whose other arguments the create's owners give. */
+      const on = (kind: "get" | "delete") =>
+        tools.flatMap(({ tool: t, op: o }) => {
+          if (o.kind !== kind || o.type !== op.type || o.target?.type !== op.type || o.target.key !== "") return [];
+          const given: JsonObject = {};
+          const id = coerce(made.id, clean(t.parameters.properties[o.target.param] ?? {}));
+          if (id === undefined) return [];
+          given[o.target.param] = id;
+          for (const r of o.scope) {
+            const same = op.scope.find((x) => x.type === r.type && x.key === r.key);
+            if (same) given[r.param] = args[same.param] as Json;
+          }
+          return t.parameters.required.every((p) => p in given) && checkArguments(many, t, given).length === 0
+            ? [{ t, given }]
+            : [];
+        });
+      const reads = on("get");
+      for (const { t, given } of reads) {
+        expect([t.name, given, session.call(t, given).outcome]).toEqual([t.name, given, "ok"]);
+        tried.got++;
+      }
+      const [drop] = on("delete");
+      if (!drop || session.call(drop.t, drop.given).outcome !== "ok") continue;
+      for (const { t, given } of reads) {
+        expect([t.name, given, session.call(t, given).status]).toEqual([t.name, given, 404]);
+        tried.gone++;
+      }
+    }
+  }
+  expect([tried.got > (FULL ? 500 : 20), tried.gone > (FULL ? 200 : 10)]).toEqual([true, true]);
+  console.log(`get after create ${tried.got} times, 404 after delete ${tried.gone} times`);
+}, 600_000);
 
 test("two sessions never see each other's writes", () => {
   fc.assert(

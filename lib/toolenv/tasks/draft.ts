@@ -52,6 +52,9 @@ export const withId = (body: Omit<Task, "id">): Task => ({
   ...body,
 });
 
+const PERSON =
+  /\b(user|customer|contact|member|person|employee|patient|client|player|student|candidate|subscriber|worker|driver|guest|attendee|author)$/;
+
 export class Draft {
   readonly steps: Step[] = [];
   readonly asked: Asked[] = [];
@@ -178,8 +181,9 @@ export class Draft {
       const index = known.get(ref.type)?.index ?? this.rng.pick(pop.members(ref.type));
       set(ref, index, true);
       if (sources[ref.param]?.from === "user")
-        stated.push({ label: humanise(ref.type), value: args[ref.param] as Json, param: ref.param });
+        stated.push({ label: roleOf(ref), value: args[ref.param] as Json, param: ref.param });
     }
+    if (new Set(stated.map((v) => v.label)).size < stated.length) stop("two values under one word");
     const free = Object.keys(tool.parameters.properties).filter(
       (p) =>
         !(p in args) &&
@@ -202,6 +206,8 @@ export class Draft {
       if (
         !must &&
         (extra <= 0 ||
+          // Nobody turns one person into another.
+          (op.kind === "update" && PERSON.test(offer.type) && /name|person/.test(fieldClass(param, schema))) ||
           schema.readOnly ||
           schema.type === "object" ||
           schema.type === "array" ||
@@ -213,6 +219,10 @@ export class Draft {
       const label = argumentLabel(param, schema, value, `${tool.description} ${offer.type}`);
       if (
         !label ||
+        // In an address the state is a region, which a "state" by itself is not.
+        (label === "state" && !schema.enum && free.some((p) => /city|country|zip|postal/i.test(p))) ||
+        // The login of what is no person is the caller's own.
+        (label === "login" && !PERSON.test(offer.type)) ||
         stated.some((s) => s.label === label || sameValue(s.value, value)) ||
         (typeof value === "string" && !coerceable(value))
       ) {
@@ -282,7 +292,7 @@ export class Draft {
       if (!raw) continue;
       const schema = clean(raw);
       const label = factLabel(name, schema, value as Json, `${near} ${schema.description ?? ""}`);
-      // "customer name" of a customer is its name; the domain of a domain is no question.
+      // The domain of a domain is no question.
       if (label && label !== humanise(s.offer.type).split(" ").at(-1))
         out.push({
           name,
@@ -298,6 +308,9 @@ export class Draft {
   /** Whether a value is new to the reader: neither told, nor shown by the given steps, nor asked for already. */
   isNews(value: Json, shownBy: readonly number[]): boolean {
     if (this.told.some((t) => sameValue(t, value)) || this.asked.some((a) => sameValue(a.value, value))) return false;
+    // Nobody asks for the first name of the user called "Gordon Fay".
+    if (typeof value === "string" && this.told.some((t) => typeof t === "string" && t.split(" ").includes(value)))
+      return false;
     for (const i of shownBy)
       for (const x of this.#scalars(i)) if (x.value !== null && sameValue(x.value, value)) return false;
     return true;
@@ -315,10 +328,12 @@ export class Draft {
     const good = this.rng.shuffle(
       this.fields(step, pointer).filter((f) => f.cls !== "id" && this.isNews(f.value, others)),
     );
-    if (prefer) good.sort((a, b) => Number(prefer.test(b.label)) - Number(prefer.test(a.label)));
+    // When a record was written is asked for last.
+    const worth = (label: string) => 2 * Number(prefer?.test(label) ?? false) - Number(KEPT.test(label));
+    good.sort((a, b) => worth(b.label) - worth(a.label));
     const out: Asked[] = [];
     for (const f of good) {
-      if (out.length >= n) break;
+      if (out.length >= n || (out.length > 0 && KEPT.test(f.label) && !this.rng.chance(0.3))) break;
       if (
         !this.isNews(f.value, others) ||
         (f.label === "currency" && !good.some((g) => /amount|price|total|balance/.test(g.label)))
@@ -333,12 +348,22 @@ export class Draft {
   }
 }
 
+/** Dates of the record and not of the thing. */
+export const KEPT = /^(creation|last update) date$/;
 /** Whether a stated text can be said in a sentence and read back. */
 const coerceable = (text: string) => !/["\n]/.test(text) && text.trim() === text && text !== "";
 
+/** What an owner or a reference is to the call: "managing account" for the parameter managing_account. */
+export function roleOf({ param, type }: KeyRef): string {
+  const words = splitWords(param).filter((w) => !/^(id|ids|uuid|guid|sid|key)$/.test(w));
+  return humanise(words.length > 1 && words.join(" ").endsWith(` ${type}`) ? words.join(" ") : type);
+}
+
+/** "customer name" of a customer is its name; the number of an order is a count, so "order number" stays. */
 function shorten(label: string, type: string): string {
   const own = humanise(type);
-  return label.startsWith(`${own} `) ? label.slice(own.length + 1) : label;
+  const rest = label.startsWith(`${own} `) ? label.slice(own.length + 1) : label;
+  return /^(number|code|type|date|count|total|rate)$/.test(rest) ? label : rest;
 }
 
 export const ordinaryType = (type: string): boolean => splitWords(type).every((w) => isOrdinary(w));

@@ -6,8 +6,8 @@ import { coerce } from "../render.ts";
 import { clean } from "../schema.ts";
 import { nameKind } from "../values.ts";
 import { humanise, listed, pluralPhrase } from "../words.ts";
-import { type Draft, stop } from "./draft.ts";
-import { argumentLabel, belonging, brand, mention, one, several, spoken } from "./speech.ts";
+import { type Draft, KEPT, roleOf, stop } from "./draft.ts";
+import { AWKWARD, argumentLabel, belonging, brand, mention, one, several, spoken } from "./speech.ts";
 import { links, nearest, type Offer, type Surface } from "./surface.ts";
 
 /** What one piece asks: sentences without the service's name, each able to follow "In X, ". */
@@ -109,7 +109,7 @@ export function readAll(
 ): Piece & { noun: string } {
   const offer = pick(
     d,
-    offers.filter((o) => o.op.scope.length > 0 || given.known === undefined),
+    offers.filter((o) => o.op.scope.length + o.op.refs.length > 0 || given.known === undefined),
   );
   const step = d.take(offer, {
     ...(given.known ? { known: given.known } : {}),
@@ -122,7 +122,8 @@ export function readAll(
     .filter((f) =>
       /^(name|title|person|email|username|status|amount|date|datetime|code|city|phone|company)$/.test(f.cls),
     );
-  const label = pick(d, fields.slice(0, 4)).label;
+  const telling = fields.filter((f) => !KEPT.test(f.label));
+  const label = pick(d, (telling.length ? telling : fields).slice(0, 4)).label;
   const name = fields.find((f) => f.label === label)!.name;
   const others = d.steps.map((_, i) => i).filter((i) => i !== step);
   const owner = given.of ?? d.steps[step]!.owners;
@@ -154,23 +155,28 @@ export function readAll(
   return { text, brand: brand(offer.tool), noun: nouns };
 }
 
+/** Classes of fields by which a thing is known, and failing those, told from others. */
+const NAMING = /^(name|title|person|email|username|company)$/;
+const NUMBERING = /^(code|hostname|ip|phone)$/;
+const COUNTED = /\b(number|reference|serial|sku|barcode)\b/;
+/** Adjectives of a thing's own name. */
+const OWN_NAME =
+  /^(display|full|public|friendly|common|short|official|legal|nick|user|first|last|trade|brand) ?(name|title)$/;
+
 /** Lists a collection to find the one that the user knows by name. */
 function find(d: Draft, list: Offer, owners: Known = new Map()): { step: number; index: number; E: string } {
   const step = d.take(list, { known: owners });
   const all = items(d, step);
   const candidates = all.flatMap((x) => {
-    const names = d
-      .fields(step, x.pointer)
-      .filter(
-        (f) =>
-          f.cls === "name" ||
-          f.cls === "title" ||
-          f.cls === "person" ||
-          f.cls === "email" ||
-          f.cls === "username" ||
-          f.cls === "company",
-      );
-    const f = names[0];
+    const fields = d.fields(step, x.pointer);
+    const names =
+      [NAMING, NUMBERING]
+        .map((r) => fields.filter((f) => r.test(f.cls) && (f.cls !== "code" || COUNTED.test(f.label))))
+        .find((fs) => fs.length) ?? [];
+    // A job is not known by its device's name.
+    const f = names.find(
+      ({ label }) => !/ (name|title)$/.test(label) || OWN_NAME.test(label) || /^(email|username)$/.test(names[0]!.cls),
+    );
     if (!f || typeof f.value !== "string" || /["\n]/.test(f.value)) return [];
     const same = all.filter((y) => y !== x && sameValue((y.item as Record<string, Json>)[f.name] ?? null, f.value));
     return same.length || d.told.some((t) => sameValue(t, f.value)) ? [] : [{ ...x, f }];
@@ -183,9 +189,9 @@ function find(d: Draft, list: Offer, owners: Known = new Map()): { step: number;
       ? `the ${noun} with the email address ${value}`
       : hit.f.cls === "username"
         ? `the ${noun} with the username ${value}`
-        : /^(name|title|display name|full name)$/.test(hit.f.label)
+        : /^(name|title)$/.test(hit.f.label) || OWN_NAME.test(hit.f.label)
           ? d.rng.pick([`the ${noun} called "${value}"`, `the ${noun} named "${value}"`, `the "${value}" ${noun}`])
-          : `the ${noun} whose ${hit.f.label} is "${value}"`;
+          : `the ${noun} whose ${hit.f.label} is ${spoken(value)}`;
   d.told.push(value);
   return { step, index: hit.index, E: joined(called, d.steps[step]!.owners) };
 }
@@ -482,14 +488,13 @@ const takes = once((offer: Offer): readonly FieldClass[] =>
     const s = clean(raw);
     const cls = fieldClass(param, s);
     if (s.type !== "string" || s.enum) return [];
-    return cls === "text" ? ["name", "title"] : CARRIED.has(cls) ? [cls] : [];
+    return CARRIED.has(cls) ? [cls] : [];
   }),
 );
 
-/** Parameters of a create or an update that could take a value of a class; a description can be a name, too. */
+/** Parameters of a create or an update that could take a value of a class. */
 function takers(offer: Offer, cls: FieldClass, value: Json): Taker[] {
   const out: Taker[] = [];
-  const named = cls === "name" || cls === "title";
   for (const [param, raw] of Object.entries(offer.tool.parameters.properties)) {
     const s = clean(raw);
     if (
@@ -502,9 +507,9 @@ function takers(offer: Offer, cls: FieldClass, value: Json): Taker[] {
     )
       continue;
     const own = fieldClass(param, s);
-    if ((own !== cls && !(named && own === "text")) || coerce(value, s) === undefined) continue;
+    if (own !== cls || coerce(value, s) === undefined) continue;
     const label = argumentLabel(param, s, value, `${offer.tool.description} ${offer.type}`);
-    if (label) out.push({ param, label, names: named && own !== "text" });
+    if (label) out.push({ param, label, names: cls === "name" || cls === "title" });
   }
   return out;
 }
@@ -533,22 +538,31 @@ function carries(d: Draft, step: number, pointer: string, E: string): Carry[] {
 }
 
 /**
- * Whether a value of an entity of type `from` makes sense as one of `type`: a start date as a start date only, a telephone number as
- * no fax, a name as the name of something named alike: no customer is called after an award.
+ * Whether somebody would carry a value of an entity of type `from` into one of `type`: between people and companies, things of one
+ * kind, or into something that people write about anything (a ticket, a folder). No filter is named after a device.
  */
-function alike(c: Carry, from: string, { label, names }: Taker, type: string): boolean {
+function alike(c: Carry, from: string, { label, names }: Taker, offer: Offer): boolean {
+  const { type } = offer;
   // "Australia" is no ISO code.
   if (CODED.test(c.label) !== CODED.test(label)) return false;
+  const same = last(from) === last(type);
   if (c.cls === "name" || c.cls === "title") {
-    if (!names) return DESCRIPTION.test(label);
-    if (nameKind(from) !== nameKind(type)) return false;
+    if (!names || offer.op.kind !== "create") return false;
+    if (nameKind(from) !== nameKind(type) || !same) return false;
     return c.label === label || (NAME.test(c.label) && NAME.test(label.replace(`${humanise(type)} `, "")));
   }
-  return c.label === label || (c.cls !== "date" && !/fax/.test(c.label + label));
+  return (
+    (same || (party(from) && party(type)) || written(offer)) &&
+    (c.label === label || (c.cls !== "date" && !/fax/.test(c.label + label)))
+  );
 }
-const DESCRIPTION = /^(description|notes?|comments?|remarks|memo|summary)$/;
 const CODED = /\b(iso|code)\b/i;
-const NAME = /^((display|friendly|full) )?(name|title|subject)$/;
+const NAME = /^((display|friendly|full) )?(name|title|subject|summary|topic)$/;
+/** Things that people write about other things. */
+const WRITTEN =
+  /^(task|ticket|issue|note|comment|card|event|meeting|reminder|todo|case|deal|opportunity|appointment|folder|project)$/;
+const PARTY =
+  /^(user|customer|contact|member|person|employee|patient|client|player|student|owner|supplier|vendor|candidate|subscriber|worker|driver|guest|attendee|registrant|participant|lead|company|organi[sz]ation|org|account|partner|location|store|shop|office|venue|consumer|recipient|sender|seller|buyer|tenant|merchant|profile|address)$/;
 
 interface Made {
   step: number;
@@ -578,7 +592,7 @@ function makeFrom(
           .map((t) => ({ c, ...t })),
       );
       // One thing has one name, and takes it only where it can take nothing else.
-      const fitting = options.filter((o) => alike(o.c, d.steps[o.c.step]!.offer.type, o, offer.type));
+      const fitting = options.filter((o) => alike(o.c, d.steps[o.c.step]!.offer.type, o, offer));
       const hit =
         fitting.find((o) => !o.names) ?? (used.some((u) => u.names) ? undefined : fitting.find((o) => o.names));
       if (!hit) break;
@@ -624,46 +638,11 @@ export function carryOver(d: Draft, from: Surface, to: Surface): Piece {
 /** What the values of a made or changed thing are: "name "X"" and so on, beside what was carried into it. */
 const besides = (d: Draft, step: number) => d.steps[step]!.stated.map((v) => `${v.label} ${spoken(v.value)}`);
 
-/** Creates and updates of an API that take a value of two classes. */
-const takers2 = once((s: Surface, d) => [...s.creates, ...s.updates].filter((o) => takes(o, d).length > 1));
-
-/** Reads two entities and creates or changes a third by a value of each. */
-export function fanIn(d: Draft, from: Surface, also: Surface, to: Surface): Piece {
-  // Nothing is carried out before it is known that something can be made of it.
-  const wanted = takers2(to, d).map((o) => takes(o, d));
-  const of = (o: Offer) => [...gives(o, d)];
-  const first = pick(
-    d,
-    wanted.length ? from.gets.filter((g) => of(g).some((c) => wanted.some((w) => w.includes(c)))) : [],
-  );
-  const left = wanted.flatMap((w) =>
-    w.flatMap((c, i) => (gives(first, d).has(c) ? [w.filter((_, j) => j !== i)] : [])),
-  );
-  const second = pick(
-    d,
-    also.gets.filter(
-      (g) =>
-        (g.tool.name !== first.tool.name || g.op.target !== null) && of(g).some((c) => left.some((w) => w.includes(c))),
-    ),
-  );
-  const a = d.take(first);
-  const A = subject(d, a);
-  const b = d.take(second);
-  const B = subject(d, b);
-  if (A === B) return stop("twice the same");
-  const m = makeFrom(d, [carries(d, a, d.entityPointer(a), A), carries(d, b, d.entityPointer(b), B)], takers2(to, d));
-  const [x, y] = m.used as [Made["used"][0], Made["used"][0]];
-  const own = brand(d.steps[a]!.offer.tool);
-  const where = inBrand(own, brand(d.steps[b]!.offer.tool));
-  const there = inBrand(own, brand(m.offer.tool));
-  const rest = besides(d, m.step);
-  const take = `take the ${x.c.label} of ${A} and the ${y.c.label} of ${B}${where}`;
-  const text =
-    m.offer.op.kind === "update"
-      ? `${take}, and update ${subject(d, m.step)}${there} with the first as its ${x.label} and the second as its ${y.label}.`
-      : `${take}, and create${there} ${joined(one(m.offer.type), d.steps[m.step]!.owners)} with the first as its ${x.label} and the second as its ${y.label}${rest.length ? `, and with ${listed(rest)}` : ""}.${newId(d, m.step)}`;
-  return { text, brand: own };
-}
+/** Creates of an API that take a value of two classes. */
+const takers2 = once((s: Surface, d) => s.creates.filter((o) => takes(o, d).length > 1));
+const written = ({ op, type }: Offer) => op.kind === "create" && WRITTEN.test(last(type));
+const party = (type: string) => PARTY.test(last(type));
+const last = (words: string) => words.split(" ").at(-1) ?? "";
 
 /** Lists in which one thing can be found, with what changes it, or creates something in it, by a value from elsewhere. */
 const landings = once((s: Surface, d) =>
@@ -677,8 +656,7 @@ const landings = once((s: Surface, d) =>
   ),
 );
 /** Whether an API can take in what two calls give. */
-export const canJoin = (s: Surface, d: Draft): boolean =>
-  landings(s, d).length > 0 || meetings(s, d).length > 0 || takers2(s, d).length > 0;
+export const canJoin = (s: Surface, d: Draft): boolean => landings(s, d).length > 0 || rootless(s, d).length > 0;
 
 /** "set the e-mail address of E to …" or "add a note to E with … as its title". */
 function landed(d: Draft, m: Made, E: string, value: string): string {
@@ -718,14 +696,12 @@ export function fanInByValue(d: Draft, s: Surface, from: Surface): Piece {
   return { text: landed(d, m, found.E, value), brand: own };
 }
 
-const giving = (d: Draft, s: Surface, from: Offer) => links(d.catalog, s, from).filter((l) => gives(l.to, d).size > 0);
-/** Readings of an API that show two others which give something to carry on. */
-const forks = once((s: Surface, d) => s.gets.filter((g) => new Set(giving(d, s, g).map((l) => l.role)).size > 1));
-/** Lists of an API in which one thing can be found, to read both itself and what belongs to it. */
+/** Lists of an API in which somebody can be found, to read both their page and what belongs to them. */
 const families = once((s: Surface, d) =>
   s.lists.filter(
     (l) =>
-      under(s.lists, l.type).some((o) => sameOwners(o, l) && gives(o, d).size > 0) &&
+      party(l.type) &&
+      under(s.lists, l.type).some((o) => !party(o.type) && sameOwners(o, l) && gives(o, d).size > 0) &&
       s.gets.some((g) => g.type === l.type && sameOwners(g, l) && gives(g, d).size > 0),
   ),
 );
@@ -748,7 +724,7 @@ const nests = once((s: Surface, d) =>
 );
 /** Whether an API could start a diamond. */
 export const canStartDiamond = (s: Surface, d: Draft): boolean =>
-  forks(s, d).length > 0 || families(s, d).length > 0 || nests(s, d).length > 0;
+  rooted(s, d).length > 0 || families(s, d).length > 0 || nests(s, d).length > 0;
 
 /** Finds something by name; reads its own page and finds something in it by name side by side; then sets the one's value there. */
 function nestedDiamond(d: Draft, s: Surface): Piece {
@@ -758,33 +734,19 @@ function nestedDiamond(d: Draft, s: Surface): Piece {
   const a = d.take(page, { known });
   const inner = find(d, list, known);
   known.set(list.type, { index: inner.index, step: inner.step });
-  const m = makeFrom(d, [carries(d, a, d.entityPointer(a), "")], [offer], known);
+  const m = makeFrom(
+    d,
+    [carries(d, a, d.entityPointer(a), "").filter((c) => !/^(name|title)$/.test(c.cls))],
+    [offer],
+    known,
+  );
   const own = `the ${humanise(outer.type)}'s own ${m.used[0]!.c.label}`;
   const E = `${inner.E} ${belonging(outer.type)} it`;
   return { text: `find ${found.E}, and ${landed(d, m, E, own)}`, brand: brand(outer.tool) };
 }
 
-/** Two readings side by side that start from one found entity: its own page and what belongs to it, or what it points at. */
-function twoSides(d: Draft, s: Surface): { intro: string; known: Known; sides: [Carry[], Carry[]] } {
-  if (families(s, d).length === 0 || (forks(s, d).length > 0 && d.rng.chance(0.6))) {
-    const from = pick(d, forks(s, d));
-    const a = d.take(from);
-    const E = subject(d, a);
-    const sides = d.rng.shuffle(giving(d, s, from)).flatMap((link) => {
-      const value = at(d.steps[a]!.body, `${d.entityPointer(a)}/${link.field}`);
-      const index = value === undefined || value === null ? null : d.entityOf(link.to.tool, link.to.type, value);
-      return index === null ? [] : [{ link, index }];
-    });
-    const [x, y] = sides.filter((side, i) => sides.findIndex((z) => z.link.role === side.link.role) === i);
-    if (!x || !y) return stop("fewer than two links");
-    const read = ({ link, index }: typeof x): Carry[] => {
-      const known = context(d, a, from.type, d.steps[a]!.index ?? 0);
-      known.set(link.to.type, { index, step: a });
-      const step = d.take(link.to, { known });
-      return carries(d, step, d.entityPointer(step), `its ${humanise(link.role)}`);
-    };
-    return { intro: `look up ${E}.`, known: new Map(), sides: [read(x), read(y)] };
-  }
+/** Finds somebody, reads their page and what belongs to them, and makes their record elsewhere from both. `draw` gives where. */
+function recordOf(d: Draft, s: Surface, draw: () => Surface): Piece {
   const list = pick(d, families(s, d));
   const found = find(d, list);
   const known = context(d, found.step, list.type, found.index);
@@ -795,56 +757,44 @@ function twoSides(d: Draft, s: Surface): { intro: string; known: Known; sides: [
   const a = d.take(get, { known });
   const child = pick(
     d,
-    under(s.lists, list.type).filter((o) => sameOwners(o, list) && gives(o, d).size > 0),
+    under(s.lists, list.type).filter((o) => !party(o.type) && sameOwners(o, list) && gives(o, d).size > 0),
   );
   const b = d.take(child, { known });
   const kids = at(d.steps[b]!.body, d.entityPointer(b));
   if (!Array.isArray(kids) || kids.length < 1) return stop("no children");
   const which = d.rng.chance(0.7) ? 0 : kids.length - 1;
-  const C = `the ${which === 0 ? "first" : "last"} of its ${several(child.type)}`;
-  return {
-    intro: `find ${found.E}.`,
-    known,
-    sides: [carries(d, a, d.entityPointer(a), ""), carries(d, b, `${d.entityPointer(b)}/${which}`, C)],
-  };
-}
-
-/** Starts from one entity, reads two things about it side by side, and creates something from both. `draw` gives where. */
-export function diamond(d: Draft, s: Surface, draw: () => Surface): Piece {
-  const others = forks(s, d).length + families(s, d).length > 0;
-  if (nests(s, d).length > 0 && (!others || d.rng.chance(0.5))) return nestedDiamond(d, s);
-  const { intro, known, sides } = twoSides(d, s);
-  if (!sides[0].length || !sides[1].length) return stop("nothing to carry");
-  const own = brand(d.steps[0]!.offer.tool);
-  let m: Made | null = null;
-  for (let tries = 0; tries < 30 && !m; tries++) m = attemptMake(d, sides, draw(), known);
-  if (!m) return stop("nothing can be made from this");
-  const made = d.steps[m.step]!;
-  const values = m.used.map((u) => ({
-    label: u.label,
-    value: u.c.E ? `the ${u.c.label} of ${u.c.E}` : `its ${u.c.label}`,
-  }));
-  if (m.offer.op.kind === "update") {
-    const sets = values.map((v) => `the ${v.label} to ${v.value}`);
-    const where = inBrand(own, brand(m.offer.tool));
-    const target = m.offer.op.target;
-    const it = target && made.sources[target.param]?.from === "step" ? "it" : subject(d, m.step);
-    return { text: `${intro} Then update ${it}${where}: set ${listed(sets)}.`, brand: own };
-  }
-  const forIt = m.offer.op.scope.some((r) => made.sources[r.param]?.from === "step") ? "for it" : "";
-  const whose = values.map((v) => `whose ${v.label} is ${v.value}`);
-  const rest = besides(d, m.step);
-  const more = rest.length ? `, with ${listed(rest)}` : "";
-  const text = `${intro} Create${inBrand(own, brand(m.offer.tool))} ${joined(one(m.offer.type), forIt, made.owners)} ${whose.join(" and ")}${more}.${newId(d, m.step)}`;
-  return { text, brand: own };
-}
-
-/** Tries to create from both sides in one API; null where it offers nothing for them. */
-function attemptMake(d: Draft, sides: readonly Carry[][], to: Surface, known: Known): Made | null {
-  const fits = takers2(to, d).filter((o) =>
-    sides.every((side) => side.some((c) => takers(o, c.cls, c.value).length > 0)),
+  const C = `the ${which === 0 ? "first" : "last"} of ${its(list.type)} ${several(child.type)}`;
+  const sides = [carries(d, a, d.entityPointer(a), ""), carries(d, b, `${d.entityPointer(b)}/${which}`, C)].map(
+    (side) => side.filter((c) => !/^(name|title)$/.test(c.cls)),
   );
-  return fits.length ? makeFrom(d, sides, fits, known) : null;
+  if (sides.some((side) => !side.length)) return stop("nothing to carry");
+  const own = brand(d.steps[0]!.offer.tool);
+  for (let tries = 0; tries < 30; tries++) {
+    const fits = takers2(draw(), d).filter(
+      (o) => party(o.type) && sides.every((side) => side.some((c) => takers(o, c.cls, c.value).length > 0)),
+    );
+    if (!fits.length) continue;
+    const m = makeFrom(d, sides, fits, known);
+    const whose = m.used.map(
+      (u) => `whose ${u.label} is ${u.c.E ? `the ${u.c.label} of ${u.c.E}` : `${its(list.type)} ${u.c.label}`}`,
+    );
+    const rest = besides(d, m.step);
+    const more = rest.length ? `, with ${listed(rest)}` : "";
+    const what = joined(one(m.offer.type), d.steps[m.step]!.owners);
+    const text = `find ${found.E}. Create${inBrand(own, brand(m.offer.tool))} ${what} ${whose.join(" and ")}${more}.${newId(d, m.step)}`;
+    return { text, brand: own };
+  }
+  return stop("nothing can be made from this");
+}
+
+/** Starts from one thing, finds out two more by it side by side, and makes or changes something with both. */
+export function diamond(d: Draft, s: Surface, draw: () => Surface): Piece {
+  const ways = [
+    ...(rooted(s, d).length ? [1, 2].map(() => () => meet(d, s, rooted(s, d))) : []),
+    ...(nests(s, d).length ? [() => nestedDiamond(d, s)] : []),
+    ...(families(s, d).length ? [() => recordOf(d, s, draw)] : []),
+  ];
+  return pick(d, ways)();
 }
 
 /** Finds an entity by name, then lists what belongs to it. */
@@ -892,51 +842,143 @@ export function findAndMakeInside(d: Draft, s: Surface): Piece {
   return { text, brand: brand(offer.tool) };
 }
 
-/** Creates of an API that refer to two things which its lists show, and updates of one such thing that refer to another. */
-const meetings = once((s: Surface) =>
-  [...s.creates, ...s.updates].flatMap((offer) => {
-    const place = offer.op.target ?? offer.op.scope.at(-1);
-    const wanted = [place?.type, ...offer.op.refs.map((r) => r.type)].filter((t): t is string => t !== undefined);
-    const lists = [...new Set(wanted)].flatMap((t) =>
-      s.lists.filter((l) => l.type === t && (sameOwners(l, offer) || !l.op.scope.length)).slice(0, 1),
-    );
-    return lists.length >= 2 ? [{ offer, lists: lists.slice(0, 2) }] : [];
+/** An operation that takes two things' identifiers, and where those come from; `root`: where what both are in is found. */
+interface Meeting {
+  offer: Offer;
+  sides: [Offer, Offer];
+  root: Offer | null;
+}
+const inScope = (o: Offer, type: string) => o.op.scope.some((r) => r.type === type);
+
+/** Operations of an API that take two things which are found by name, or made, side by side: at large, or in a third thing. */
+const meetings = once((s: Surface): readonly Meeting[] =>
+  [...s.creates, ...s.updates, ...s.deletes, ...s.gets, ...s.lists].flatMap((offer) => {
+    const { target, scope, refs, kind } = offer.op;
+    const types = [...(target ? [target] : []), ...[...scope].reverse(), ...refs].map((r) => r.type);
+    // A managing and a consuming account would be one and the same; a list of dashboards by a dashboard's ID is none.
+    if (new Set(types).size < types.length || (types.includes(offer.type) && target?.type !== offer.type)) return [];
+    // What is made for the purpose is neither changed nor read at once.
+    const madeFor = (type: string) => (kind === "create" || kind === "update") && type !== target?.type;
+    const from = (type: string) => [
+      ...s.lists.filter((l) => l.type === type && l !== offer),
+      ...(madeFor(type) ? s.creates.filter((c) => c.type === type && c !== offer) : []),
+    ];
+    const pairs = types.flatMap((x, i) => types.slice(i + 1).map((y) => [x, y] as const));
+    return pairs.flatMap(([x, y]) => {
+      if (target && target.type !== x && target.type !== y) return [];
+      return from(x).flatMap((a) =>
+        from(y).flatMap((b): Meeting[] => {
+          // What is found inside the other is a chain.
+          if (inScope(a, y) || inScope(b, x)) return [];
+          const owner = a.op.scope.at(-1)?.type;
+          const roots =
+            owner !== undefined && owner === b.op.scope.at(-1)?.type
+              ? [...s.lists, ...s.creates].filter(
+                  (r) =>
+                    r.type === owner &&
+                    sameOwners(a, r) &&
+                    sameOwners(b, r) &&
+                    (r.op.kind === "list" || madeFor(owner)),
+                )
+              : [];
+          const free = [a, b].every((o) => !o.op.scope.length || sameOwners(o, offer));
+          return [null, ...roots].flatMap((root) => (root || free ? [{ offer, sides: [a, b], root }] : []));
+        }),
+      );
+    });
   }),
 );
+const rootless = once((s: Surface, d) => meetings(s, d).filter((m) => !m.root));
+const rooted = once((s: Surface, d) => meetings(s, d).filter((m) => m.root));
 
-/** Finds two entities by name, each in its own list, and creates something that refers to both. */
-export function fanInByName(d: Draft, s: Surface): Piece {
-  const { offer, lists } = pick(d, meetings(s, d));
-  const [x, y] = lists as [Offer, Offer];
-  const a = find(d, x);
-  const known = context(d, a.step, x.type, a.index);
+/** One thing that an operation will take: found by name, or made. `made` says how. */
+interface Side {
+  type: string;
+  step: number;
+  index: number;
+  E: string;
+  made: string;
+}
+function side(d: Draft, offer: Offer, known: Known): Side {
+  const { type } = offer;
+  if (offer.op.kind === "list") return { type, made: "", ...find(d, offer, known) };
+  const step = d.take(offer, { known, optional: d.rng.int(1, 2) });
+  if (!d.steps[step]!.stated.length) return stop("a create without any value");
+  const made = `create ${joined(one(type), d.steps[step]!.owners, withValues(d, step))}`;
+  return { type, step, index: createdIndex(d, step), E: `the new ${humanise(type)}`, made };
+}
+
+/** Finds or makes two things side by side, and does something that takes both. */
+function meet(d: Draft, s: Surface, all: readonly Meeting[]): Piece {
+  // Operations are drawn first: one with many sources comes no more often than others.
+  const offer = pick(d, [...new Set(all.map((m) => m.offer))]);
+  const { sides, root } = pick(
+    d,
+    all.filter((m) => m.offer === offer),
+  );
+  const top = root && side(d, root, new Map());
+  const owners: Known = top ? context(d, top.step, top.type, top.index) : new Map();
+  const a = side(d, sides[0], owners);
+  const known = context(d, a.step, a.type, a.index);
+  for (const [t, k] of owners) known.set(t, k);
   // Both are looked for under the same owners.
-  const owners: Known = new Map([...known].filter(([, k]) => k.step === null));
-  const b = find(d, y, owners);
-  for (const [t, k] of context(d, b.step, y.type, b.index)) if (!known.has(t)) known.set(t, k);
-  const step = d.take(offer, { known, optional: offer.op.target ? 0 : 1 });
-  if (offer.op.target) {
-    const [own, other] = x.type === offer.type ? [a, b] : [b, a];
-    if (offer.type !== x.type && offer.type !== y.type) return stop("not what was found");
-    const noun = humanise(x.type === offer.type ? y.type : x.type);
-    return {
-      text: d.rng.pick([
-        `set the ${noun} of ${own.E} to ${other.E}.`,
-        `update ${own.E}: its ${noun} should be ${other.E}.`,
-      ]),
-      brand: brand(offer.tool),
-    };
-  }
-  const inside = offer.op.scope.at(-1)?.type;
-  const [place, ref] = inside === y.type ? [b, a] : [a, b];
-  const refNoun = humanise(inside === y.type ? x.type : y.type);
-  const placed = inside === x.type || inside === y.type;
-  const what = withValues(d, step);
-  const text = placed
-    ? d.rng.pick([
-        `create ${joined(one(offer.type), belonging(inside ?? ""), place.E)} for ${ref.E}${what ? `, ${what}` : ""}.${newId(d, step)}`,
-        `add ${joined(one(offer.type), what, belonging(inside ?? ""), place.E)}; its ${refNoun} should be ${ref.E}.${newId(d, step)}`,
-      ])
-    : `create ${joined(one(offer.type), what)} for ${a.E} and ${b.E}.${newId(d, step)}`;
+  const b = side(d, sides[1], new Map([...known].filter(([t, k]) => k.step === null || owners.has(t))));
+  for (const [t, k] of context(d, b.step, b.type, b.index)) if (!known.has(t)) known.set(t, k);
+  const last = together(d, s, offer, a, b, known);
+  const made = [a.made, b.made].filter((x) => x);
+  const rest = made.length ? `${made.join(", and ")}. Then ${last}` : last;
+  const text = !top
+    ? rest
+    : top.made
+      ? `${top.made}. In it, ${rest}`
+      : made.length || offer.op.kind === "create" || d.rng.chance(0.5)
+        ? `find ${top.E}. There, ${rest}`
+        : `${rest} Both belong to ${top.E}.`;
   return { text, brand: brand(offer.tool) };
 }
+
+/** What is done with two things, in words. */
+function together(d: Draft, s: Surface, offer: Offer, a: Side, b: Side, known: Known): string {
+  const { op, type } = offer;
+  const [own, other] = op.target?.type === b.type ? [b, a] : [a, b];
+  const within = inScope(offer, other.type);
+  if (op.kind === "list") {
+    const [ofA, ofB] = [belonging(a.type), belonging(b.type)];
+    const of = ofA === ofB ? `${ofA === "of" ? "for" : ofA} ${a.E} and ${b.E}` : joined(ofA, a.E, ofB, b.E);
+    return readAll(d, s, { known, of }, [offer]).text;
+  }
+  const values = op.kind === "create" ? 1 : op.kind === "update" && within ? d.rng.int(1, 2) : 0;
+  const step = d.take(offer, { known, optional: values });
+  const st = d.steps[step]!;
+  const place = joined(within ? joined(belonging(other.type), other.E) : "", st.owners);
+  const role = (type: string) => {
+    const ref = op.refs.find((r) => r.type === type);
+    return ref ? roleOf(ref) : humanise(type);
+  };
+  if (op.kind === "create") {
+    const inside = op.scope.at(-1)?.type;
+    const [outer, ref] = inside === b.type ? [b, a] : [a, b];
+    const what = withValues(d, step);
+    if (inside !== a.type && inside !== b.type)
+      return `create ${joined(one(type), st.owners, what)} for ${a.E} and ${b.E}.${newId(d, step)}`;
+    const into = belonging(outer.type) === "in" ? "in" : "to";
+    return belonging(ref.type) !== "of" && d.rng.chance(0.5)
+      ? `create ${joined(one(type), belonging(outer.type), outer.E, st.owners)} for ${ref.E}${what ? `, ${what}` : ""}.${newId(d, step)}`
+      : `add ${joined(one(type), st.owners, what, into, outer.E)}; its ${role(ref.type)} should be ${ref.E}.${newId(d, step)}`;
+  }
+  if (!within) {
+    if (op.kind !== "update" || st.stated.length || AWKWARD.test(role(other.type)))
+      return stop("the other thing has no place in the request");
+    return d.rng.pick([
+      `set the ${role(other.type)} of ${joined(own.E, st.owners)} to ${other.E}.`,
+      `update ${joined(own.E, st.owners)}: ${its(own.type)} ${role(other.type)} should be ${other.E}.`,
+    ]);
+  }
+  if (op.kind === "update") return changeText(d, step, joined(own.E, place));
+  if (op.kind === "delete") return `remove ${own.E} from ${joined(other.E, st.owners)}.`;
+  const labels = d.ask(step, d.entityPointer(step), d.rng.int(1, 2), own.E).map((x) => x.label);
+  return `what ${labels.length > 1 ? "are" : "is"} ${the(labels)} of ${joined(own.E, place)}?`;
+}
+
+/** Finds or makes two things and does something that takes both. */
+export const fanInByName = (d: Draft, s: Surface): Piece => meet(d, s, rootless(s, d));

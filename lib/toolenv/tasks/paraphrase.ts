@@ -44,7 +44,7 @@ function holds(text: string, value: string): boolean {
 function asks(catalog: Catalog, task: Task, text: string): boolean {
   const lower = text.toLowerCase();
   const services = new Set(task.tools.flatMap((t) => catalog.get(t) ?? []).map(brand));
-  for (const s of services) if (task.request.includes(s) && !lower.includes(s.toLowerCase())) return false;
+  for (const s of services) if (task.request.includes(s) && !holds(lower, s.toLowerCase())) return false;
   return task.facts.every((f) =>
     f.label
       .split(" of ")[0]

@@ -42,7 +42,9 @@ const brandWords = (text: string) => (/^[a-z]+\d+$/.test(text) ? [text] : splitW
 export function brand(tool: Tool): string {
   const family = FAMILIES[tool.provider];
   const host = tool.provider.split(".");
-  const label = (host.length > 2 && /^(www|api)$/.test(host[0] ?? "") ? host[1] : host[0]) ?? tool.provider;
+  const plain = /^(www|api)$/.test(host[0] ?? "");
+  // "api.video" is one name.
+  const label = (!plain ? host[0] : host.length > 2 ? host[1] : host.join("-")) ?? tool.provider;
   const product = family && PRODUCTS[tool.api.slice(tool.provider.length + 1).split("/")[0] ?? ""];
   if (product) return `${family} ${product}`;
   const base = family ?? label.split(/[-_]/).map(cased).join(" ");
@@ -96,7 +98,7 @@ const SHORT = new Set(
 
 /** Labels that read as half a sentence, or that speak of the transport and not of the thing. */
 export const AWKWARD =
-  /^(to|from|by|of|in|is|has|can|all|no|not|or|and|with|for|if|on|at|as|should|was|use|uses|the|my|do|does)\b|\b(at|on|by|to|of|in|for|or|and|with|id|ID|is)$|^(total|page|pages|current page|total pages|total size|page size|version|api version|API version|total count|total items|kind|object)$|^(xml|json|http|etag)\b|\bdeleted?\b|\bdeletion\b/;
+  /^(to|from|by|of|in|is|has|can|all|no|not|or|and|with|for|if|on|at|as|should|was|use|uses|the|my|do|does)\b|\b(at|on|by|to|of|in|for|or|and|with|id|ID|sid|ms|is)$|\b(record|object|schema|resource) (type|version)$|^(total|page|pages|current page|total pages|total size|page size|version|api version|API version|total count|total items|kind|object)$|^(xml|json|http|etag)\b|\bdeleted?\b|\bdeletion\b/;
 
 /** Classes of response fields that people ask for. */
 const ASKED = new Set<FieldClass>(
@@ -135,6 +137,7 @@ export function factLabel(name: string, schema: JsonSchema, value: Json, near: s
   if (cls === "email") return words.length === 1 ? "email address" : phrase;
   if (words[0] === "phone" && words.length === 1) return "phone number";
   const counted = cls === "count" ? /^(.+) (?:counts?|total)$/.exec(phrase)?.[1] : undefined;
+  if (counted && /(ful|ed|ive|able)$/.test(counted)) return null;
   if (counted) return `number of ${pluralPhrase(counted)}`;
   if (cls === "count" && isPlural(words.at(-1) ?? "") && !/count|quantity/.test(phrase)) {
     const most = /^(max|maximum|min|minimum) /.exec(phrase)?.[1]?.slice(0, 3);
@@ -194,7 +197,8 @@ const STATED = new Set<FieldClass>(
 /** The words for an argument of a create, an update or a filter; null where a person would not state it. */
 export function argumentLabel(name: string, schema: JsonSchema, value: Json, near: string): string | null {
   const cls = fieldClass(name, schema);
-  if (typeof value === "object" || value === "") return null;
+  // "Timers.Inactive" is a part of something.
+  if (typeof value === "object" || value === "" || /[.[]/.test(name)) return null;
   if (typeof value === "string" && value.length > 70) return null;
   if (cls === "flag" || (!STATED.has(cls) && !schema.enum)) return null;
   if (typeof value === "number" && (cls === "datetime" || cls === "id")) return null;
@@ -209,6 +213,9 @@ export function argumentLabel(name: string, schema: JsonSchema, value: Json, nea
     )
   )
     return null;
+  // Nobody speaks of how a text is written down, or calls a thing c3Enk5cehyduJUNK.
+  if (/\b(encoding|format|charset|mime|index)\b/.test(words.join(" "))) return null;
+  if (typeof value === "string" && /^(?=.*[a-z])(?=.*[A-Z])(?=.*\d)\w{12,}$/.test(value)) return null;
   // The service itself says who made or changed something, and when.
   if (AWKWARD.test(words.join(" ")) || /\b(creat|modif|updat|delet)/.test(words.join(" "))) return null;
   if (words.length === 1 && cls === "email") return "email address";

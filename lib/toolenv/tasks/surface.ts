@@ -44,7 +44,7 @@ integration interface interview inventory invitation invite invoice issue issuer
 league lease leave ledger lesson license listener listing loan locality location lock logo machine mailbox manager mandate mapping marketplace match
 material matter meal media medication meeting member membership menu merchant message meter migration milestone mission model moderator module
 molecule monitor monster mortgage movie namespace network newsletter node note notification nutrient observation offer office opportunity order org
-organisation organization organizer outpost owner ownership package page parcel part participant partition partner party pathway patient payment
+organisation organization organizer outpost owner package page parcel part participant partition partner party pathway patient payment
 payout payslip period person photo phrase pickup pipeline place placement plan planet player playlist plugin podcast policy poll pool port portfolio
 position post posting premium prescription preset printer priority privilege procedure product profile program project promotion prompt property
 proposal protein provider proxy publication publisher pump purchase question questionnaire queue quiz quotation quote rate rating realm receipt recipe
@@ -58,6 +58,8 @@ topology tour tournament track trade train training transaction transfer transla
 vacancy variable variant vault vehicle vendor venue vessel video violation volume vote voucher vpc wallet warehouse watchlist webhook webinar website
 widget wishlist word workflow workforce workgroup workload workout workspace zone`.split(/\s+/),
 );
+
+const UPLOADED = /\b(file|image|photo|picture|attachment|logo|thumbnail|blob|signature|recording|video|artifact)$/;
 
 /** Words for owners that are not things by themselves. */
 const OWNERS = new Set(
@@ -98,6 +100,11 @@ function offer(tool: Tool, op: Op): Offer | null {
     !/^(updates?|modify|edit|patch|change|put|set|replace|save|updating|rename|configure)$/.test(word)
   )
     return null;
+  // A POST without a verb may be a look-up.
+  if (op.kind === "create" && word === undefined && !/\b(creat|add|new\b|regist|insert|post)/i.test(tool.description))
+    return null;
+  // A file or a picture is uploaded; words alone do not make one.
+  if (op.kind === "create" && UPLOADED.test(type)) return null;
   if (op.kind === "delete" && word !== undefined && !/^(deletes?|removes?|destroy|del|deleting)$/.test(word))
     return null;
   if (op.target && splitWords(tool.operation).includes("all")) return null;
@@ -109,7 +116,11 @@ function offer(tool: Tool, op: Op): Offer | null {
     if (noun !== undefined && !type.split(" ").includes(singular(noun))) return null;
   }
   const first = type.split(" ")[0] ?? "";
-  if (type.includes(" ") && (AWKWARD.test(type) || verbOf([first]) !== null)) return null;
+  if (
+    type.includes(" ") &&
+    (AWKWARD.test(type) || /^(other|last|new|my|give)$/.test(first) || verbOf([first]) !== null)
+  )
+    return null;
   const near = `${tool.description} ${tool.operation.replace(/_/g, " ")}`;
   if (!readable(type, tool.description) || !mentions(near, type)) return null;
   if (

@@ -212,6 +212,8 @@ export const shopTools: Omit<Tool, "id">[] = [
 export const shop = (): Catalog => memoryCatalog(shopTools.map((t, id) => ({ ...t, id })));
 
 const FILES = [
+  "noosh.com",
+  "cpy.re/peertube",
   "apacta.com",
   "avaza.com",
   "box.com",

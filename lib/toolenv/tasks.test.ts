@@ -198,7 +198,11 @@ test("no provider fills a set, and the rare shapes have their places", () => {
   // A dozen APIs are fewer than the share asks for: none gives more than twice its fair part.
   for (const n of counts.values()) expect(n).toBeLessThan(2.2 * fair + 5);
   const of = (s: Shape) => many.filter((t) => t.shape === s).length;
-  expect([of("fan_in") >= 5, of("diamond") >= 3]).toEqual([true, true]);
+  expect(of("fan_in")).toBeGreaterThanOrEqual(5);
+  // Few APIs have diamonds: a small set out of many APIs may hold none, one that asks for them holds nothing else.
+  if (!FULL) expect(of("diamond")).toBeGreaterThanOrEqual(3);
+  const rare = [...generateTasks(catalog, world, spec({ count: 8, faults: 0, shapes: { diamond: 1 } }))];
+  expect(rare.map((t) => t.shape)).toEqual(Array(8).fill("diamond"));
 }, 600_000);
 
 test("planted faults are met on the path, and the plan still succeeds", () => {

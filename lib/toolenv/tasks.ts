@@ -7,7 +7,7 @@ import type { Catalog, Json, JsonObject, Retriever, Tool } from "../catalog/type
 import { canonicalJson } from "../config/hash.ts";
 import { sameValue, scalars } from "./compare.ts";
 import { hashText, key, Rng } from "./hash.ts";
-import type { Op } from "./resources.ts";
+import { type Op, referredType } from "./resources.ts";
 import { flaw } from "./solve.ts";
 import { DeadEnd, Draft, stop, withId } from "./tasks/draft.ts";
 import type { Piece } from "./tasks/motifs.ts";
@@ -159,7 +159,7 @@ class Apis {
   #started = { tries: 0, hits: 0 };
 }
 /** Tries at a shape for each task of it that an API has given, and one more. */
-const PATIENCE = 60;
+const PATIENCE = 80;
 /** Why a try ends where no API suits: more tries at the place would end the same way. */
 const BARREN = "no API suits";
 
@@ -536,8 +536,12 @@ function lookAlikes(catalog: Catalog, offer: Offer, others: readonly Tool[], gol
   const reads = (kind: Op["kind"]) => kind === "list" || kind === "get" || kind === "compute";
   const unlike = (t: Tool) => {
     if (t.api !== offer.tool.api) return true;
-    const op = apiModel(catalog, t.api).ops.get(t.name);
+    const { ops, types } = apiModel(catalog, t.api);
+    const op = ops.get(t.name);
     if (op === undefined) return false;
+    // A subscription names its user: its page may show the very ID that the list of users was for.
+    const fields = [...(types.get(op.type ?? "")?.fields.values() ?? [])];
+    if (fields.some((f) => referredType(f.name, f.schema, types) === offer.type)) return false;
     // "company vendor" shows vendors as well.
     const apart = op.type !== null && !op.type.split(" ").some((w) => offer.type.split(" ").includes(w));
     return apart || reads(op.kind) !== reads(offer.op.kind);

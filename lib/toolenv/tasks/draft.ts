@@ -308,9 +308,9 @@ export class Draft {
   /** Whether a value is new to the reader: neither told, nor shown by the given steps, nor asked for already. */
   isNews(value: Json, shownBy: readonly number[]): boolean {
     if (this.told.some((t) => sameValue(t, value)) || this.asked.some((a) => sameValue(a.value, value))) return false;
-    // Nobody asks for the first name of the user called "Gordon Fay".
-    if (typeof value === "string" && this.told.some((t) => typeof t === "string" && t.split(" ").includes(value)))
-      return false;
+    // Nobody asks for the last name of the user called "Gordon Fay", or at gordon.fay@….
+    const words = (v: Json) => (typeof v === "string" ? v.toLowerCase().split(/[^\p{L}\p{N}]+/u) : []);
+    if (typeof value === "string" && this.told.some((t) => words(t).includes(value.toLowerCase()))) return false;
     for (const i of shownBy)
       for (const x of this.#scalars(i)) if (x.value !== null && sameValue(x.value, value)) return false;
     return true;

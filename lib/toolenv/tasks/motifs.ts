@@ -163,6 +163,14 @@ const COUNTED = /\b(number|reference|serial|sku|barcode)\b/;
 const OWN_NAME =
   /^(display|full|public|friendly|common|short|official|legal|nick|user|first|last|trade|brand) ?(name|title)$/;
 
+/** Whether the things that a list shows have anything to be known by. */
+const findable = once((list: Offer, d) =>
+  [...d.population(list.tool).type(list.type).fields.values()].some(({ name, schema }) => {
+    const cls = fieldClass(name, clean(schema));
+    return NAMING.test(cls) || NUMBERING.test(cls);
+  }),
+);
+
 /** Lists a collection to find the one that the user knows by name. */
 function find(d: Draft, list: Offer, owners: Known = new Map()): { step: number; index: number; E: string } {
   const step = d.take(list, { known: owners });
@@ -851,7 +859,7 @@ interface Meeting {
 const inScope = (o: Offer, type: string) => o.op.scope.some((r) => r.type === type);
 
 /** Operations of an API that take two things which are found by name, or made, side by side: at large, or in a third thing. */
-const meetings = once((s: Surface): readonly Meeting[] =>
+const meetings = once((s: Surface, d): readonly Meeting[] =>
   [...s.creates, ...s.updates, ...s.deletes, ...s.gets, ...s.lists].flatMap((offer) => {
     const { target, scope, refs, kind } = offer.op;
     const types = [...(target ? [target] : []), ...[...scope].reverse(), ...refs].map((r) => r.type);
@@ -860,7 +868,7 @@ const meetings = once((s: Surface): readonly Meeting[] =>
     // What is made for the purpose is neither changed nor read at once.
     const madeFor = (type: string) => (kind === "create" || kind === "update") && type !== target?.type;
     const from = (type: string) => [
-      ...s.lists.filter((l) => l.type === type && l !== offer),
+      ...s.lists.filter((l) => l.type === type && l !== offer && findable(l, d)),
       ...(madeFor(type) ? s.creates.filter((c) => c.type === type && c !== offer) : []),
     ];
     const pairs = types.flatMap((x, i) => types.slice(i + 1).map((y) => [x, y] as const));
@@ -873,7 +881,7 @@ const meetings = once((s: Surface): readonly Meeting[] =>
           const owner = a.op.scope.at(-1)?.type;
           const roots =
             owner !== undefined && owner === b.op.scope.at(-1)?.type
-              ? [...s.lists, ...s.creates].filter(
+              ? [...s.lists.filter((l) => findable(l, d)), ...s.creates].filter(
                   (r) =>
                     r.type === owner &&
                     sameOwners(a, r) &&

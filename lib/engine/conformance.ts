@@ -258,6 +258,7 @@ function* products(): Generator<Case> {
     [3, 512, 200],
     [130, 128, 96],
     [7, 1, 300],
+    [11, 70, 1030],
   ] as const;
   for (const [M, N, K] of shapes) {
     for (const [transA, transB] of [

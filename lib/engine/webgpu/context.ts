@@ -11,6 +11,7 @@ import { type Block, type GpuTensor, packHalf, unpackHalf } from "./tensor.ts";
 /** Dispatches between submissions: enough to hide the cost of one, few enough that the device starts early. */
 const maxBatch = 128;
 const maxBindGroups = 8192;
+const bufferTypes = { read: "read-only-storage", read_write: "storage", uniform: "uniform" } as const;
 
 export interface Dispatch {
   kernel: KernelName;
@@ -136,7 +137,7 @@ export class Context {
     const buffer = this.device.createBuffer({
       label,
       size,
-      usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST,
+      usage: GPUBufferUsage.STORAGE | GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST,
     });
     void this.device.popErrorScope().then(
       (error) => {
@@ -256,8 +257,8 @@ export class Context {
         shifts[b.name] = shift;
         key += `|${b.name}+${shift}`;
       }
-      if (b.access === "read_write") {
-        access[b.name] = "read_write";
+      if (b.access !== "read") {
+        access[b.name] = b.access;
         continue;
       }
       let chosen: Access = "read";
@@ -295,7 +296,7 @@ export class Context {
           ...bindings.map((b) => ({
             binding: b.binding,
             visibility: GPUShaderStage.COMPUTE,
-            buffer: { type: b.access === "read" ? ("read-only-storage" as const) : ("storage" as const) },
+            buffer: { type: bufferTypes[b.access] },
           })),
         ],
       });

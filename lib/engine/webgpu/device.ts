@@ -4,6 +4,7 @@
  * - Bun crashes once the object that `create()` returned is collected, even while a device lives: all are held in globalThis for life.
  * - `process.env.X = …` does not reach the Vulkan loader: libc's setenv is called, before the instance is made.
  * - The drivers that scripts/vulkan.sh fetched are found without the user setting anything, and never hide the system's own.
+ * - Whatever is awaited, Dawn's binding asks for it in a loop over setImmediate, and takes a core from a software adapter's own threads.
  * - `requestAdapter` names one adapter only. A `create()` with an adapter name that cannot be lists them all, by its error.
  */
 import { dlopen } from "bun:ffi";
@@ -132,6 +133,35 @@ async function create(environment: Environment, options: string[]): Promise<GPU>
   return gpu;
 }
 
+/** The longest sleep between two looks whether what is awaited is done, and the part of the time waited so far that a sleep may take. */
+const NAP = { milliseconds: 0.2, part: 1 / 8 };
+let naps = false;
+
+/**
+ * From now on Dawn's loop sleeps between its turns: short waits stay short, long ones leave the core to who computes. Dawn looks setImmediate
+ * up in globalThis at each turn and passes a native function; other callers get what they always got.
+ */
+function napWhileWaiting(): void {
+  if (naps) return;
+  naps = true;
+  const never = new Int32Array(new SharedArrayBuffer(4));
+  let [since, last] = [0, 0];
+  const afterNap = (turn: () => void) => (): void => {
+    const now = performance.now();
+    if (now - last > 1) since = now;
+    const sleep = Math.min(NAP.milliseconds, (now - since) * NAP.part);
+    if (sleep > 0.02) Atomics.wait(never, 0, 0, sleep);
+    last = performance.now();
+    turn();
+  };
+  globalThis.setImmediate = new Proxy(globalThis.setImmediate, {
+    apply(schedule, self, [turn, ...rest]: [() => void, ...unknown[]]) {
+      const dawns = /\{\s*\[native code\]\s*\}$/.test(Function.prototype.toString.call(turn));
+      return Reflect.apply(schedule, self, [dawns ? afterNap(turn) : turn, ...rest]);
+    },
+  });
+}
+
 // ---- adapters --------------------------------------------------------------------------------------------------------
 export interface AdapterEntry {
   /** Dawn's name of it, e.g. "llvmpipe (LLVM 15.0.6, 256 bits)". */
@@ -229,6 +259,7 @@ export async function openAdapter(request: Request): Promise<{ adapter: GPUAdapt
 /** The device of the adapter that the request names, with all of the adapter's limits and the features that the engine uses. */
 export async function openDevice(request: Request): Promise<Device> {
   const { adapter, entry } = await openAdapter(request);
+  napWhileWaiting();
   const features = [...adapter.features].filter((f) =>
     [...wantedFeatures, subgroupMatrix].includes(f as GPUFeatureName),
   );

@@ -48,6 +48,7 @@ export class WebGpuEngine implements Engine {
       // Slices of a head keep a lane's share in registers. They need subgroups, whose lanes add their parts up.
       attentionSlices: software ? 1 : Math.min(8, device.subgroup.min || 1),
       software,
+      panels: software && device.subgroup.min > 0 && device.subgroup.min === device.subgroup.max,
       matrix:
         device.matrix && device.subgroup.min === device.subgroup.max && device.info.features.includes("shader-f16")
           ? { ...device.matrix, subgroup: device.subgroup.min }

@@ -1,10 +1,11 @@
 /**
- * Kernels from their .wgsl files. A file is plain WGSL but for three comments at its head:
+ * Kernels from their .wgsl files. A file is plain WGSL but for comments at its head:
  *
  *     //! use NAME, …     puts kernels/NAME.wgsl before it (reduce: the workgroup's sums; rope; masks)
  *     //! typed NAME, …   the storage type of that input is chosen at run time: TYPE_NAME, load_NAME(i), and load_NAME4(i) for
  *                         four elements from a multiple of 4
  *     //! matrix          needs subgroup matrices
+ *     //! subgroups       needs subgroups
  *     //! inplace         each invocation reads only the elements that it writes, so an input may be the output itself
  *
  * var<PER_LANE> is memory of each lane's own, indexed by mine(i, lane) and SPREAD times as long as what a lane holds: private on GPUs, which keep
@@ -33,10 +34,10 @@ import log_probs_gradient from "./kernels/log_probs_gradient.wgsl" with { type: 
 import log_probs_step from "./kernels/log_probs_step.wgsl" with { type: "text" };
 import masks from "./kernels/masks.wgsl" with { type: "text" };
 import matmul_dot from "./kernels/matmul_dot.wgsl" with { type: "text" };
-import matmul_lanes from "./kernels/matmul_lanes.wgsl" with { type: "text" };
-import matmul_lanes4 from "./kernels/matmul_lanes4.wgsl" with { type: "text" };
 import matmul_matrix from "./kernels/matmul_matrix.wgsl" with { type: "text" };
 import matmul_naive from "./kernels/matmul_naive.wgsl" with { type: "text" };
+import matmul_pack from "./kernels/matmul_pack.wgsl" with { type: "text" };
+import matmul_panel from "./kernels/matmul_panel.wgsl" with { type: "text" };
 import matmul_tile from "./kernels/matmul_tile.wgsl" with { type: "text" };
 import narrow from "./kernels/narrow.wgsl" with { type: "text" };
 import paged_attention from "./kernels/paged_attention.wgsl" with { type: "text" };
@@ -59,7 +60,6 @@ import slices from "./kernels/slices.wgsl" with { type: "text" };
 import sum_squares from "./kernels/sum_squares.wgsl" with { type: "text" };
 import swiglu from "./kernels/swiglu.wgsl" with { type: "text" };
 import swiglu_backward from "./kernels/swiglu_backward.wgsl" with { type: "text" };
-import transpose from "./kernels/transpose.wgsl" with { type: "text" };
 import widen from "./kernels/widen.wgsl" with { type: "text" };
 
 const sources = {
@@ -79,10 +79,10 @@ const sources = {
   log_probs_gradient,
   log_probs_step,
   matmul_dot,
-  matmul_lanes,
-  matmul_lanes4,
   matmul_matrix,
   matmul_naive,
+  matmul_pack,
+  matmul_panel,
   matmul_tile,
   narrow,
   paged_attention,
@@ -100,7 +100,6 @@ const sources = {
   sum_squares,
   swiglu,
   swiglu_backward,
-  transpose,
   widen,
 };
 export type KernelName = keyof typeof sources;
@@ -108,12 +107,12 @@ export type KernelName = keyof typeof sources;
 const preludes: Record<string, string> = { reduce, rope, masks, slices };
 
 /** How an input is bound: read-only, as written too, or as the output of that name. */
-export type Access = "read" | "read_write" | { same: string };
+export type Access = Binding["access"] | { same: string };
 
 export interface Binding {
   binding: number;
   name: string;
-  access: "read" | "read_write";
+  access: "read" | "read_write" | "uniform";
 }
 export interface Layout {
   bindings: Binding[];
@@ -122,6 +121,7 @@ export interface Layout {
   paramBytes: number;
   inplace: boolean;
   matrix: boolean;
+  subgroups: boolean;
   uses: string[];
   typed: string[];
 }
@@ -139,17 +139,16 @@ function layout(name: KernelName): Layout {
     name: m[1]!,
     type: m[2] as "u32" | "i32" | "f32",
   }));
-  const bindings = [...source.matchAll(/@binding\((\d+)\) var<storage, (read|read_write)> (\w+):/g)].map((m) => ({
-    binding: Number(m[1]),
-    access: m[2] as "read" | "read_write",
-    name: m[3]!,
-  }));
+  const bindings = [
+    ...source.matchAll(/@binding\(([1-9]\d*)\) var<(?:storage, )?(read|read_write|uniform)> (\w+):/g),
+  ].map((m) => ({ binding: Number(m[1]), access: m[2] as Binding["access"], name: m[3]! }));
   const made: Layout = {
     bindings,
     params,
     paramBytes: Math.max(16, Math.ceil(params.length / 4) * 16),
     inplace: /^\/\/! inplace$/m.test(source),
     matrix: /^\/\/! matrix$/m.test(source),
+    subgroups: /^\/\/! subgroups$/m.test(source),
     uses: list(source, "use"),
     typed: list(source, "typed"),
   };
@@ -208,7 +207,7 @@ function kernel(
   shifts: Record<string, number>,
   device: Device,
 ): { code: string; bindings: Binding[] } {
-  const { bindings, uses, typed, matrix } = layout(name);
+  const { bindings, uses, typed, matrix, subgroups: wants } = layout(name);
   let body: string = sources[name];
   const kept: Binding[] = [];
   for (const b of bindings) {
@@ -247,7 +246,7 @@ function kernel(
   }
   const { min, max } = device.subgroup;
   const lanes = Number(constants.WG ?? 0);
-  let subgroups = false;
+  let subgroups = wants;
   for (const [name, bytes] of Object.entries(shifts)) {
     const element = new RegExp(`> ${name}: array<(\\w+)>`).exec(body)?.[1];
     if (!element) continue; // Folded into an output, which is shifted itself.

@@ -14,6 +14,8 @@ export interface Kit {
   /** Lanes that share a row of attention at the most: 1, 2, 4 or 8. */
   attentionSlices: number;
   software: boolean;
+  /** Whether matrix products go by `panel`: on software adapters whose subgroups have one size. */
+  panels: boolean;
   /** Subgroup matrices of f16, and the lanes that work on one; null where the adapter has none. */
   matrix: { m: number; n: number; k: number; subgroup: number } | null;
   /** A small zeroed tensor, for bindings that a variant does not read. */

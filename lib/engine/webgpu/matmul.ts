@@ -1,12 +1,15 @@
 /** Matrix products: which kernel for which shape on which adapter. */
 import { EngineError, type MatmulOptions } from "../types.ts";
 import { grid, type Kit, rowWindows, windowOf, withScratch } from "./kit.ts";
-import { dims, expect, type GpuTensor, isHalf } from "./tensor.ts";
+import { dims, expect, type GpuTensor } from "./tensor.ts";
 
-/** One way to compute a product. All but `dot` and `matrix` add up k in order, in f32, so that they give the same bits. */
+/**
+ * One way to compute a product. All but `dot` and `matrix` add up k in order, in f32, so that they give the same bits (`panel` onto what is there,
+ * when accumulating, the others apart from it).
+ */
 export type Variant =
   | { kernel: "naive" }
-  | { kernel: "lanes"; rows: number; cols: number }
+  | { kernel: "panel"; rows: number }
   | { kernel: "dot"; rows: number }
   | { kernel: "matrix" }
   | { kernel: "tile"; bm: number; bn: number; bk: number; tm: number; tn: number };
@@ -39,17 +42,10 @@ export function variants(kit: Kit, s: Shape): Variant[] {
   });
   const few = s.transB && !s.transA && s.m <= 8;
   const dot: Variant = { kernel: "dot", rows: s.m === 1 ? 1 : s.m <= 4 ? 4 : 8 };
-  if (kit.software) {
-    const lanes: Variant[] = [
-      { kernel: "lanes", rows: 8, cols: 4 },
-      { kernel: "lanes", rows: 12, cols: 4 },
-      { kernel: "lanes", rows: 4, cols: 4 },
-    ];
-    // On lavapipe 8 columns a lane took 2 to 22 % less processor time (512 to 768 wide, a busy machine), unless many of them lie outside.
-    const width = 8 * kit.rowLanes;
-    const fits = kit.rowLanes >= 8 && Math.ceil(s.n / width) * width <= 1.125 * s.n;
-    if (s.n % 4 === 0) lanes.splice(fits ? 0 : 1, 0, { kernel: "lanes", rows: 8, cols: 8 });
-    return few ? [dot, ...lanes] : lanes;
+  if (kit.panels) {
+    const panels: Variant[] = [8, 4].map((rows) => ({ kernel: "panel", rows }));
+    if (s.m <= 4) panels.reverse();
+    return few ? [dot, ...panels] : panels;
   }
   const tiles: Variant[] = [
     tile(64, 64, 16, 4, 4),
@@ -191,49 +187,64 @@ export function runVariant(
         groups: [Math.ceil(s.n / v.bn), Math.ceil(s.m / v.bm)],
       });
       return;
-    case "lanes": {
-      // Fours of columns where the sizes allow it; else 8 columns a lane would only compile slowly.
-      const fours = v.cols === 8 && s.n % 4 === 0;
-      const cols = fours ? 8 : Math.min(4, v.cols);
-      // These kernels read b as [K,N] in f32; the other layouts and types are brought to it first, which costs N·K beside M·N·K.
-      const run = (plain: GpuTensor) =>
-        context.run({
-          kernel: fours ? "matmul_lanes4" : "matmul_lanes",
-          constants: {
-            ...{ WG: kit.rowLanes, ROWS: v.rows, TRANS_A: s.transA, ACCUMULATE: accumulate },
-            ...(fours ? { COLS4: cols / 4 } : { COLS: cols }),
-          },
-          tensors: { a, b: plain, out },
-          params,
-          groups: [Math.ceil(s.n / (kit.rowLanes * cols)), Math.ceil(s.m / v.rows)],
-        });
-      if (!s.transB && !isHalf(b.dtype)) {
-        run(b);
-        return;
-      }
-      withScratch(kit, [{ shape: [s.k, s.n], label: `${b.label} in f32` }], (plain) => {
-        if (!plain) return;
-        if (s.transB) {
+    case "panel":
+      panels(kit, v.rows, out, a, b, s, ldo, accumulate);
+      return;
+  }
+}
+
+/** Floats of a window of packed columns: the 64 KiB that every adapter binds as a uniform buffer. */
+const WINDOW = 16384;
+/** The most windows packed at once: 16 MiB. */
+const WINDOWS = 256;
+
+/** b is packed once, which costs N·K beside M·N·K, whichever way it lies; then a dispatch a window. */
+function panels(
+  kit: Kit,
+  rows: number,
+  out: GpuTensor,
+  a: GpuTensor,
+  b: GpuTensor,
+  s: Shape,
+  ldo: number,
+  accumulate: boolean,
+): void {
+  const { context, rowLanes } = kit;
+  const width = 4 * rowLanes;
+  const padded = Math.max(1, Math.ceil(s.k / rowLanes)) * rowLanes;
+  const depth = Math.min(padded, WINDOW / width);
+  const parts = Math.ceil(padded / depth);
+  const per = Math.floor(WINDOW / (width * depth));
+  const bindable = (context.limits.maxStorageBufferBindingSize ?? 2 ** 27) / (4 * WINDOW);
+  const step = Math.max(1, Math.floor(Math.min(WINDOWS, bindable) / parts)) * per * width;
+  const constants = { WG: rowLanes, WINDOW };
+  for (let first = 0; first < s.n; first += step) {
+    const count = Math.ceil(Math.min(step, s.n - first) / width);
+    const shape = [Math.ceil(count / per) * parts, WINDOW];
+    withScratch(kit, [{ shape, label: `${b.label} in panels` }], (packed) => {
+      if (!packed) return;
+      context.run({
+        kernel: "matmul_pack",
+        constants: { ...constants, TRANS_B: s.transB },
+        types: { b: b.dtype },
+        tensors: { b, out: packed },
+        params: { n: s.n, k: s.k, first, depth, per, parts },
+        groups: [count, Math.ceil((depth * parts) / 16)],
+      });
+      for (let at = 0; at < count; at += per) {
+        for (let part = 0; part < parts; part++) {
           context.run({
-            kernel: "transpose",
-            types: { x: b.dtype },
-            tensors: { x: b, out: plain },
-            params: { rows: s.n, columns: s.k },
-            groups: [Math.ceil(s.n / 8), Math.ceil(s.k / 8)],
-          });
-        } else {
-          const n = s.k * s.n;
-          context.run({
-            kernel: "widen",
-            types: { x: b.dtype },
-            tensors: { x: b, out: plain },
-            params: { n },
-            groups: grid(Math.ceil(n / 64)),
+            kernel: "matmul_panel",
+            constants: { ...constants, ROWS: rows, TRANS_A: s.transA },
+            tensors: { a, b: windowOf(packed, [WINDOW], ((at / per) * parts + part) * WINDOW), out },
+            params: {
+              ...{ m: s.m, n: s.n, k: s.k, ldo, first: first + at * width },
+              ...{ k0: part * depth, depth, onto: accumulate || part > 0 ? 1 : 0 },
+            },
+            groups: [Math.ceil(s.m / rows), Math.min(per, count - at)],
           });
         }
-        run(plain);
-      });
-      return;
-    }
+      }
+    });
   }
 }

@@ -18,7 +18,7 @@ import { own } from "./tensor.ts";
 const size = z.number().int().positive();
 const variantSchema = z.discriminatedUnion("kernel", [
   z.object({ kernel: z.literal("naive") }),
-  z.object({ kernel: z.literal("lanes"), rows: size, cols: size }),
+  z.object({ kernel: z.literal("panel"), rows: size }),
   z.object({ kernel: z.literal("dot"), rows: size }),
   z.object({ kernel: z.literal("matrix") }),
   z.object({ kernel: z.literal("tile"), bm: size, bn: size, bk: size, tm: size, tn: size }),

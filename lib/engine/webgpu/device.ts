@@ -259,7 +259,7 @@ export async function openAdapter(request: Request): Promise<{ adapter: GPUAdapt
 /** The device of the adapter that the request names, with all of the adapter's limits and the features that the engine uses. */
 export async function openDevice(request: Request): Promise<Device> {
   const { adapter, entry } = await openAdapter(request);
-  napWhileWaiting();
+  if (!entry.hardware) napWhileWaiting();
   const features = [...adapter.features].filter((f) =>
     [...wantedFeatures, subgroupMatrix].includes(f as GPUFeatureName),
   );

@@ -9,7 +9,7 @@ import type { Shared } from "./pipeline.ts";
 import { runStage, type StageRecord } from "./stages.ts";
 
 /** Bumped when generated tasks change. */
-const VERSION = 6;
+const VERSION = 7;
 
 export type TasksResult = { train: number; heldout: number; shapes: Record<string, number> };
 

@@ -17,7 +17,8 @@ export interface Exchange {
   responses: { name: string; result: Json }[];
 }
 
-const RESPONSE = /<tool_response>(.*?)<\/tool_response>/gs;
+/** A response in an observation, its JSON as group 1. */
+export const RESPONSE = /<tool_response>(.*?)<\/tool_response>/gs;
 
 /** The turns of a conversation, read back from its text alone. */
 export function readExchanges(messages: readonly Message[]): Exchange[] {

@@ -7,6 +7,7 @@
  * - follow: a response, and the call that carries on from it;
  * - lookup: responses, and questions about any of their fields.
  */
+import { RESPONSE } from "../agents/solver.ts";
 import type { Json } from "../catalog/types.ts";
 import { briefAnswer } from "../coldstart/roles.ts";
 import { draw, listed, pick } from "../coldstart/wording.ts";
@@ -45,8 +46,8 @@ function deed(message: Message): Message {
 
 const isTools = (m: Message) => m.role === "observation" && m.content.startsWith("<tools>");
 const isResponse = (m: Message) => m.role === "observation" && m.content.startsWith("<tool_response>");
-const turnWith = (messages: readonly Message[], tag: string, from = 0) =>
-  messages.findIndex((m, i) => i >= from && m.role === "assistant" && m.content.includes(tag));
+const turnWith = (messages: readonly Message[], tag: string) =>
+  messages.findIndex((m) => m.role === "assistant" && m.content.includes(tag));
 
 const user = (content: string): Message => ({ role: "user", content });
 const system = (lesson: Lesson) => lesson.messages.filter((m) => m.role === "system").slice(0, 1);
@@ -157,7 +158,7 @@ function listQuestions(list: readonly Json[], seed: number): Question[] {
 
 /** Every question that can be asked about the responses of an observation. */
 function questionsOf(observation: string, seed: number): Question[] {
-  const results = [...observation.matchAll(/<tool_response>(.*?)<\/tool_response>/gs)].flatMap(([, text]): Json[] => {
+  const results = [...observation.matchAll(RESPONSE)].flatMap(([, text]): Json[] => {
     try {
       return [(JSON.parse(text!) as { result?: Json }).result ?? null];
     } catch {

@@ -85,37 +85,16 @@ export function matmul(
   if (transB && b.bytes > most) {
     // Columns of the output in stretches, one for each window of b's rows.
     for (const { first, rows, window } of rowWindows(kit, "matmul", b)) {
-      const size = (m - 1) * n + rows;
-      product(
-        kit,
-        choose,
-        windowOf(out, [size], first),
-        a,
-        window,
-        { m, n: rows, k, transA, transB, type: b.dtype },
-        n,
-        accumulate,
-      );
+      const s: Shape = { m, n: rows, k, transA, transB, type: b.dtype };
+      runVariant(kit, choose(s), windowOf(out, [(m - 1) * n + rows], first), a, window, s, n, accumulate);
     }
     return;
   }
-  product(kit, choose, out, a, b, { m, n, k, transA, transB, type: b.dtype }, n, accumulate);
+  const s: Shape = { m, n, k, transA, transB, type: b.dtype };
+  runVariant(kit, choose(s), out, a, b, s, n, accumulate);
 }
 
-/** out[m·ldo + n] for one window. */
-function product(
-  kit: Kit,
-  choose: Chooser,
-  out: GpuTensor,
-  a: GpuTensor,
-  b: GpuTensor,
-  s: Shape,
-  ldo: number,
-  accumulate: boolean,
-): void {
-  runVariant(kit, choose(s), out, a, b, s, ldo, accumulate);
-}
-
+/** One variant on one window: out[m·ldo + n]. */
 export function runVariant(
   kit: Kit,
   v: Variant,

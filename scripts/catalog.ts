@@ -217,7 +217,8 @@ await main(VERB, async (args) => {
     case "build": {
       const r = await build(path, args.progress);
       if (!args.json) {
-        console.log(`${r.tools} tools of ${r.providers} providers and ${r.apis} APIs in ${r.seconds.toFixed(1)} s`);
+        const cost = `${r.seconds.toFixed(1)} s, at most ${Math.round(r.peakBytes / 2 ** 20)} MiB`;
+        console.log(`${r.tools} tools of ${r.providers} providers and ${r.apis} APIs in ${cost}`);
         console.log(`hash ${r.hash}\n${r.path}`);
       }
       return { json: r };

@@ -47,6 +47,8 @@ export interface BuildReport {
   broken: Problem[];
   problems: { count: number; first: Problem[] };
   seconds: number;
+  /** Most resident memory of the process so far, bytes. */
+  peakBytes: number;
 }
 
 const MAX_FILE = 64 * 2 ** 20;
@@ -172,6 +174,7 @@ export async function buildCatalog(options: BuildOptions = {}): Promise<BuildRep
       apis: apis.size,
       ...facts,
       seconds: (performance.now() - started) / 1000,
+      peakBytes: 1024 * process.resourceUsage().maxRSS,
     };
   } catch (e) {
     writer.abandon();

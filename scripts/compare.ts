@@ -1,6 +1,6 @@
 /** `bun run compare A B …`: runs side by side, with 95 % intervals, paired differences and Holm's correction. */
 import { relative } from "node:path";
-import { arms, compareTables, groupTables, newestRuns } from "../lib/runs/compare.ts";
+import { arms, compareTables, groupTables, newestRuns, withBaseline } from "../lib/runs/compare.ts";
 import { RunIndex, type RunRecord } from "../lib/runs/index-store.ts";
 import { publish } from "../lib/runs/publish.ts";
 import { resultsRoot } from "../lib/runs/stages.ts";
@@ -56,6 +56,10 @@ await main(
       format: { type: "string", default: "text", help: "text, markdown, csv or latex" },
       group: { type: "string", help: "only tasks of this group, such as a shape" },
       label: { type: "string", help: 'only this label, such as scripted or "after SFT"' },
+      baseline: {
+        type: "string",
+        help: 'what differences are taken to: a label, such as "after SFT"; else the first arm',
+      },
       groups: { type: "boolean", help: "one table an arm, by group of tasks" },
       publish: { type: "string", help: "write the tables to results/published/<value>/, with how they were made" },
     },
@@ -99,7 +103,14 @@ await main(
         .outcomes(record.id)
         .filter((o) => (group === undefined || o.group === group) && (label === undefined || o.label === label)),
     }));
-    const tables = (args.on("groups") ? groupTables : compareTables)(arms(runs));
+    const baseline = args.text("baseline");
+    const labels = new Set(runs.flatMap((run) => run.outcomes.map((o) => o.label)));
+    if (baseline !== undefined && !labels.has(baseline))
+      throw new UsageError(`--baseline: no arm is called "${baseline}". Labels here: ${[...labels].join("; ")}`);
+    const all = arms(runs);
+    const tables = (args.on("groups") ? groupTables : compareTables)(
+      baseline === undefined ? all : withBaseline(all, baseline),
+    );
     if (tables.length === 0)
       throw new UsageError(`these runs have no evaluations${group ? ` in group "${group}"` : ""} to compare.`);
     const published = args.text("publish");

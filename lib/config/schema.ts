@@ -183,6 +183,10 @@ const rl = z.strictObject({
     })
     .optional()
     .describe("Ablations of the rewards; the paper's where left out. To leave out a channel set its weight to 0."),
+  optimizer: z.enum(["adamw", "muon"]).optional().describe("AdamW where left out."),
+  epsilon: positive
+    .optional()
+    .describe("Added to the standard deviations that rewards are divided by; the paper's 1e-6 where left out."),
   dynamicSampling: z.boolean().default(false),
   microTokens: z.int().min(64).default(2048),
   evaluateEvery: z.int().min(1).optional(),
@@ -218,6 +222,11 @@ const evaluate = z.strictObject({
   policies: z.array(z.enum(policyNames)).default(["local"]),
   trials: z.int().min(1).default(1).describe("Runs of each task, for pass@k and pass^k."),
   unconstrained: z.boolean().default(false).describe("Also evaluate the local model without constrained decoding."),
+  sampled: z
+    .int()
+    .min(1)
+    .optional()
+    .describe("Also play the local model at RL's temperature, so many runs of each task: the policy that RL trains."),
   judge: z
     .strictObject({
       baseUrl: z.string(),

@@ -2,7 +2,7 @@ import { describe, expect, test } from "bun:test";
 import type { TaskOutcome } from "../bench/types.ts";
 import type { Policy, PolicyRequest } from "../paraact/types.ts";
 import { narrowed } from "./agent.ts";
-import { arms, compareTables, groupTables, newestRuns } from "./compare.ts";
+import { arms, compareTables, groupTables, newestRuns, withBaseline } from "./compare.ts";
 import type { RunRecord } from "./index-store.ts";
 import { publishedPage } from "./publish.ts";
 import { rewardConstants } from "./stage-rl.ts";
@@ -100,6 +100,26 @@ test("pass@k and pass^k over trials", () => {
   ];
   const [table] = compareTables(arms([{ record: record("x/1", "", 1, "2026"), outcomes }]));
   expect(cell(table!, 0, "pass@2 / pass^2 %")).toBe("100.0 / 50.0");
+});
+
+test("arms with several runs of a task share one k; those with one run have no pass@k", () => {
+  const runs = (label: string, successes: number[]) =>
+    successes.map((success, trial) => outcome("a", success, { label, trial }));
+  const outcomes = [
+    ...runs("after SFT, sampled", [1, 0, 0, 0]),
+    ...runs("after SFT", [1]),
+    ...runs("after RL", [1, 1]),
+  ];
+  const [table] = compareTables(arms([{ record: record("r", "", 1, "1"), outcomes }]));
+  expect(table!.rows.map((row) => row[0]!)).toEqual(["after SFT", "after SFT, sampled", "after RL"]);
+  // 1 of 4 runs: a pair holds it in half of all cases.
+  expect(table!.rows.map((_, i) => cell(table!, i, "pass@2 / pass^2 %"))).toEqual(["–", "50.0 / 0.0", "100.0 / 100.0"]);
+});
+
+test("a baseline by label goes before the other arms", () => {
+  const outcomes = ["before", "after SFT", "after RL"].map((label, i) => outcome("a", i % 2, { label }));
+  const all = arms([{ record: record("r", "", 1, "1"), outcomes }]);
+  expect(withBaseline(all, "after SFT").map((arm) => arm.name)).toEqual(["after SFT", "before", "after RL"]);
 });
 
 test("the newest run of a cell and seed counts, the older is named; cells keep the order in which they were made", () => {

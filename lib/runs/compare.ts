@@ -16,14 +16,11 @@ export interface Arm {
 }
 
 /** Checkpoints in the order in which they are made, then the policies that need no training. */
-const LABELS = [
-  "before",
-  "before, unconstrained",
-  "after SFT",
-  "after SFT, unconstrained",
-  "after RL",
-  "after RL, unconstrained",
-];
+const LABELS = ["before", "after pretraining", "after SFT", "after RL"].flatMap((checkpoint) => [
+  checkpoint,
+  `${checkpoint}, unconstrained`,
+  `${checkpoint}, sampled`,
+]);
 const rank = (label: string): number => (LABELS.indexOf(label) + LABELS.length + 1) % (LABELS.length + 1);
 
 /** The policies that a run evaluates: runs of one cell that evaluate others stand side by side. */
@@ -234,14 +231,25 @@ export function groupTables(all: Arm[], notes: Record<string, string[]> = {}): T
   });
 }
 
-/** pass@k and pass^k where tasks were run several times. */
-function passColumns(arm: Arm): { n: number; at: string; hat: string } | null {
+/** Each task's runs: whether they succeed. */
+function runsOf(arm: Arm): Map<string, number[]> {
   const byTask = new Map<string, number[]>();
   for (const o of arm.outcomes) {
     if (o.success !== null) byTask.set(o.task, [...(byTask.get(o.task) ?? []), o.success >= 1 ? 1 : 0]);
   }
-  const n = Math.min(...[...byTask.values()].map((v) => v.length));
-  if (!Number.isFinite(n) || n < 2) return null;
+  return byTask;
+}
+
+/** The most runs that every task of an arm has; 0 without tasks. */
+function fewestRuns(arm: Arm): number {
+  const runs = [...runsOf(arm).values()].map((v) => v.length);
+  return runs.length === 0 ? 0 : Math.min(...runs);
+}
+
+/** pass@k and pass^k where every task was run k times or more; null where k is less than 2. */
+function passColumns(arm: Arm, k = fewestRuns(arm)): { n: number; at: string; hat: string } | null {
+  const byTask = runsOf(arm);
+  if (k < 2 || fewestRuns(arm) < k) return null;
   const over = (f: (n: number, c: number, k: number) => number) =>
     percent(
       [...byTask.values()].reduce(
@@ -250,12 +258,18 @@ function passColumns(arm: Arm): { n: number; at: string; hat: string } | null {
           f(
             v.length,
             v.reduce((a, b) => a + b, 0),
-            n,
+            k,
           ),
         0,
       ) / byTask.size,
     );
-  return { n, at: over(passAtK), hat: over(passHatK) };
+  return { n: k, at: over(passAtK), hat: over(passHatK) };
+}
+
+/** The arms with those of a label before the others: what differences are taken to. */
+export function withBaseline(all: readonly Arm[], label: string): Arm[] {
+  const own = (arm: Arm) => arm.outcomes.some((o) => o.label === label);
+  return [...all.filter(own), ...all.filter((arm) => !own(arm))];
 }
 
 /** One table a benchmark: each arm with its interval, the difference to the first arm, and what it cost. */
@@ -267,7 +281,9 @@ export function compareTables(all: Arm[], notes: Record<string, string[]> = {}):
     const differences = here.map((arm, i) => (i === 0 ? null : armDifference(first, arm)));
     const adjusted = holm(differences.map((d) => d?.p ?? Number.NaN));
     const scoreNames = scoreNamesOf(here);
-    const passes = here.map(passColumns);
+    // One k for all arms that have runs enough.
+    const k = Math.min(...here.map(fewestRuns).filter((n) => n > 1));
+    const passes = here.map((arm) => (Number.isFinite(k) ? passColumns(arm, k) : null));
     const withPass = passes.some((p) => p !== null);
     const rows = here.map((arm, i) => {
       const value = armInterval(arm);
@@ -283,7 +299,6 @@ export function compareTables(all: Arm[], notes: Record<string, string[]> = {}):
         String(value ? `${value.tasks}×${value.seeds}` : new Set(arm.outcomes.map((o) => o.task)).size),
       ];
     });
-    const k = passes.find((p) => p)?.n;
     tables.push({
       title: titleOf(benchmark, here),
       columns: [

@@ -4,12 +4,12 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { TaskOutcome } from "../bench/types.ts";
-import { ConfigError } from "../config/load.ts";
+import { ConfigError, check } from "../config/load.ts";
 import { renderReply } from "../paraact/render.ts";
 import { projectRoot } from "./environment.ts";
 import { type EvaluationRequest, evaluationOf } from "./evaluation.ts";
 import { readOutcomes } from "./index-store.ts";
-import { type RunResult, runExperiment } from "./pipeline.ts";
+import { evaluations, type RunResult, runExperiment } from "./pipeline.ts";
 import type { Progress } from "./types.ts";
 
 const quiet: Progress = { update() {}, log() {} };
@@ -266,6 +266,25 @@ test("gold calls pass every API-Bank sample; the repeated run is taken from the 
   const again = await evaluate({ benchmark: "apibank", policy: "gold", trials: 3 });
   expect(again.stages.every((s) => s.cached)).toBe(true);
   expect(again.id).toBe(run.id);
+});
+
+test("each checkpoint is asked greedily, unconstrained, and sampled at RL's temperature; other policies once", () => {
+  const { evaluate } = check(
+    {
+      name: "x",
+      tasks: { train: { count: 1, seed: 1 }, heldout: { count: 1, seed: 2 } },
+      stages: { evaluate: { policies: ["local", "retrieval"], trials: 2, unconstrained: true, sampled: 4 } },
+    },
+    [],
+  ).stages;
+  const stage = { name: "rl", key: "k", dir: "d", cached: false, elapsedMs: 0, result: { model: "m" } };
+  const plans = evaluations(evaluate!, [{ label: "after RL", stage }], 0.8);
+  expect(plans.map((p) => [p.label, p.constrained, p.trials, p.temperature])).toEqual([
+    ["after RL", true, 2, undefined],
+    ["after RL, unconstrained", false, 2, undefined],
+    ["after RL, sampled", true, 4, 0.8],
+    ["retrieval", false, 2, undefined],
+  ]);
 });
 
 test("an unknown group names those there are", async () => {

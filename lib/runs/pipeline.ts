@@ -116,7 +116,7 @@ export async function runExperiment(
     const samples = new Set<string>();
     const notes: Record<string, string[]> = {};
     if (evaluate) {
-      for (const plan of evaluations(experiment.stages.evaluate!, checkpoints)) {
+      for (const plan of evaluations(experiment.stages.evaluate!, checkpoints, rl?.temperature)) {
         const record = await evaluateStage(shared, tasks, plan);
         outcomes.push(...record.result.outcomes);
         trajectories.push(...readTrajectories(join(record.dir, "trajectories.jsonl.gz")));
@@ -149,10 +149,14 @@ export async function runExperiment(
   }
 }
 
-/** Each benchmark for each checkpoint of the local model, and for the policies that need no training. */
-function evaluations(
+/**
+ * Each benchmark for each checkpoint of the local model, and for the policies that need no training. `temperature`: of sampled runs, the one
+ * that RL trains at.
+ */
+export function evaluations(
   evaluate: NonNullable<Loaded["experiment"]["stages"]["evaluate"]>,
   checkpoints: { label: string; stage: StageRecord<{ model: string }> }[],
+  temperature = 1,
 ): EvaluationPlan[] {
   const plans: EvaluationPlan[] = [];
   for (const [benchmark, settings] of Object.entries(evaluate.benchmarks)) {
@@ -161,9 +165,17 @@ function evaluations(
       if (policy !== "local") plans.push({ ...common, policy, label: policy, model: null, constrained: false });
       else {
         for (const { label, stage } of checkpoints) {
-          plans.push({ ...common, policy, label, model: stage, constrained: true });
-          if (evaluate.unconstrained)
-            plans.push({ ...common, policy, label: `${label}, unconstrained`, model: stage, constrained: false });
+          const own = { ...common, policy, model: stage };
+          plans.push({ ...own, label, constrained: true });
+          if (evaluate.unconstrained) plans.push({ ...own, label: `${label}, unconstrained`, constrained: false });
+          if (evaluate.sampled !== undefined)
+            plans.push({
+              ...own,
+              label: `${label}, sampled`,
+              constrained: true,
+              trials: evaluate.sampled,
+              temperature,
+            });
         }
       }
     }

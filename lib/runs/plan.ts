@@ -214,11 +214,12 @@ export async function planExperiment(all: Loaded[], progress: Progress): Promise
         tasks += Math.min(options?.limit ?? Infinity, sizes[name as keyof typeof sizes]);
       }
       const times = 1 + (pretrain ? 1 : 0) + (sft ? 1 : 0) + (rl ? 1 : 0);
-      const tokens = tasks * evaluate.trials * times * tokensEach;
+      const runs = evaluate.trials * (evaluate.unconstrained ? 2 : 1) + (evaluate.sampled ?? 0);
+      const tokens = tasks * runs * times * tokensEach;
       add(
         "evaluate",
         [shared, e.stages, e.model],
-        `${tasks} tasks, ${times} checkpoints, ${evaluate.trials} trials`,
+        `${tasks} tasks, ${times} checkpoints, ${runs} runs of each`,
         tokens,
         4 * parameters,
         3 * forward(tokens),

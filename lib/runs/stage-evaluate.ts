@@ -33,6 +33,8 @@ export interface EvaluationPlan {
   constrained: boolean;
   limit: number | undefined;
   trials: number;
+  /** The agent's where left out. */
+  temperature?: number;
 }
 
 export type EvaluateResult = { outcomes: TaskOutcome[]; sample: boolean; notes: string[] };
@@ -47,6 +49,7 @@ export async function evaluateStage(
   const { agent, world } = experiment;
   const { native, concurrency } = experiment.policy;
   const { benchmark: name, policy, model, label, constrained, limit, trials } = plan;
+  const temperature = plan.temperature ?? agent.temperature;
   const { judge, benchmarks } = experiment.stages.evaluate!;
   const { groups, responses } = benchmarks[name] ?? {};
   const sample = usesSamples(name, shared.data);
@@ -74,6 +77,7 @@ export async function evaluateStage(
     trials,
     seed: experiment.seed,
     // Only what is set and bears on the result, so that results made without it stay valid.
+    ...(temperature === agent.temperature ? {} : { temperature }),
     ...(groups ? { groups } : {}),
     ...(responses ? { responses } : {}),
     ...(judge && name === "toolbench" ? { judge: [judge.baseUrl, judge.model, COMPLETENESS_PROMPT_HASH] } : {}),
@@ -96,7 +100,7 @@ export async function evaluateStage(
           policyFor: played.policyFor,
           play: (episode) => runParadigm(agent.paradigm, episode),
           settings: { ...episodeSettings(agent), ...(policy === "gold" ? { callsNeedRetrieval: false } : {}) },
-          temperature: agent.temperature,
+          temperature,
           trials,
           seed: experiment.seed,
           concurrency: policy === "openai" ? concurrency : LOCAL_CONCURRENCY,

@@ -119,7 +119,11 @@ export async function collect<T extends RlTask>(
     episodes,
     rollouts: episodes.map((e) => toRollout(e.trajectory, e.rewards, options.tokenizer)),
     groups: kept.map((_, g) => groupOf.flatMap((own, i) => (own === g ? [i] : []))),
-    advantages: advantages(channels(episodes), groupOf, { ...PAPER_ADVANTAGES, method: options.advantage, weights }),
+    advantages: advantages(channels(episodes), groupOf, {
+      method: options.advantage,
+      weights,
+      epsilon: options.epsilon ?? PAPER_ADVANTAGES.epsilon,
+    }),
     failed,
   };
 }

@@ -70,6 +70,8 @@ export interface RlOptions<T extends RlTask> {
   aggregate?: Aggregate;
   advantage: AdvantageMethod;
   weights: ByChannel<number>;
+  /** Added to the standard deviations of advantages; the paper's where left out. */
+  epsilon?: number;
   /** Draw further tasks for groups without signal, three times as many as asked for at most. */
   dynamicSampling: boolean;
   microTokens: number;

@@ -72,6 +72,21 @@ describe("threads", () => {
     }
   });
 
+  test("PARAAGENT_THREADS says how many threads, and nonsense in it is an error that names it", async () => {
+    const before = process.env.PARAAGENT_THREADS;
+    try {
+      process.env.PARAAGENT_THREADS = "3";
+      const engine = await openCpuEngine({ blas: "none" });
+      expect(engine.info.limits.threads).toBe(3);
+      await engine.dispose();
+      process.env.PARAAGENT_THREADS = "all";
+      expect(openCpuEngine({ blas: "none" })).rejects.toThrow('PARAAGENT_THREADS is "all"');
+    } finally {
+      if (before === undefined) delete process.env.PARAAGENT_THREADS;
+      else process.env.PARAAGENT_THREADS = before;
+    }
+  });
+
   test("dispatches of all sizes in close order never take an item of one another", async () => {
     // More threads than cores, so that workers come late: an item run twice, or with the next dispatch's arguments, changes the sums.
     const engine = await openCpuEngine({ blas: "none", threads: 6 });

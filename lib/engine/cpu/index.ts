@@ -66,7 +66,7 @@ class CpuTensor implements Tensor {
 }
 
 export interface CpuOptions {
-  /** Threads, the main one included; as many as cores by default. */
+  /** Threads, the main one included; PARAAGENT_THREADS by default, else as many as cores. Their number may change the last bits of sums. */
   threads?: number;
   /** A BLAS library's file or soname, "auto" for the first one found, "none" for the WebAssembly product. */
   blas?: "auto" | "none" | (string & {});
@@ -89,12 +89,25 @@ function fusesMultiplyAdd(): boolean {
   return typeof f === "function" && f(x, x, -(1 + 2 ** -11)) !== 0;
 }
 
+const MOST_THREADS = 255;
+
+/** PARAAGENT_THREADS, for several runs side by side on one machine, else as many as cores. */
+function defaultThreads(): number {
+  const set = process.env.PARAAGENT_THREADS;
+  if (!set) return Math.min(MOST_THREADS, cpus().length);
+  const threads = Number(set);
+  if (Number.isInteger(threads) && threads >= 1 && threads <= MOST_THREADS) return threads;
+  throw new EngineError(
+    `PARAAGENT_THREADS is "${set}": give a whole number from 1 to ${MOST_THREADS}, or leave it unset`,
+  );
+}
+
 /**
- * Opens the engine. Throws EngineError where a BLAS asked for by name does not load or computes wrongly.
+ * Opens the engine. Throws EngineError where PARAAGENT_THREADS is no number, or where a BLAS asked for by name does not load or computes wrongly.
  * @example const engine = await openCpuEngine({ threads: 2 });
  */
 export async function openCpuEngine(options: CpuOptions = {}): Promise<CpuEngine> {
-  const threads = Math.max(1, Math.min(255, options.threads ?? cpus().length));
+  const threads = options.threads ?? defaultThreads();
   const wanted = options.blas ?? "auto";
   const found = wanted === "none" ? { blas: null, tried: [] } : findBlas(wanted === "auto" ? undefined : [wanted]);
   if (!found.blas && wanted !== "auto" && wanted !== "none") {

@@ -187,6 +187,11 @@ const rl = z.strictObject({
   epsilon: positive
     .optional()
     .describe("Added to the standard deviations that rewards are divided by; the paper's 1e-6 where left out."),
+  renaming: share
+    .optional()
+    .describe(
+      "Share of the prompts that are played under other names: rare words of tools and values are exchanged one to one, so that providers that the model has read are new to it.",
+    ),
   dynamicSampling: z.boolean().default(false),
   microTokens: z.int().min(64).default(2048),
   evaluateEvery: z.int().min(1).optional(),

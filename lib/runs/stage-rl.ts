@@ -3,10 +3,14 @@ import { scoreToolEnv } from "../bench/toolenv.ts";
 import { faultRates, TaskWorlds } from "../bench/worlds.ts";
 import { ConfigError } from "../config/load.ts";
 import type { Experiment } from "../config/schema.ts";
+import { hash2 } from "../engine/random.ts";
+import type { LoadedTokenizer } from "../model/tokenizer.ts";
 import { environment } from "../paraact/environment.ts";
 import { PAPER_CONSTANTS, type RewardConstants } from "../rewards/constants.ts";
 import { scoreToolRL } from "../rewards/toolrl.ts";
-import type { Session } from "../toolenv/types.ts";
+import type { Session, Task } from "../toolenv/types.ts";
+import { lettersOf, THOROUGHLY } from "../train/curriculum.ts";
+import { RenamedWorld, taskWords } from "../train/renamed-world.ts";
 import { runRl } from "../train/rl.ts";
 import { episodeSettings, LOCAL_CONCURRENCY, localAgent } from "./agent.ts";
 import type { Shared } from "./pipeline.ts";
@@ -41,6 +45,32 @@ function trainedParadigm(paradigm: Paradigm): Paradigm {
   ]);
 }
 
+/** A step's prompts and some more. */
+const WORLDS_KEPT = 64;
+
+/** The world of a prompt under other names, the same object for all of its rollouts; null for the prompts that are played as they are. */
+function renamedWorlds(
+  tasks: readonly Task[],
+  catalog: Shared["catalog"],
+  tokenizer: LoadedTokenizer,
+  share: number,
+): (prompt: number) => RenamedWorld | null {
+  if (share === 0) return () => null;
+  const words = taskWords(tasks, catalog, lettersOf(tokenizer));
+  const kept = new Map<number, RenamedWorld>();
+  return (prompt) => {
+    if (hash2(prompt, 0x4a3e) / 2 ** 32 >= share) return null;
+    const known = kept.get(prompt) ?? new RenamedWorld(words, THOROUGHLY, prompt);
+    kept.delete(prompt);
+    kept.set(prompt, known);
+    for (const oldest of kept.keys()) {
+      if (kept.size <= WORLDS_KEPT) break;
+      kept.delete(oldest);
+    }
+    return known;
+  };
+}
+
 /** Improves the model on the training tasks, with the three reward channels and decoupled advantages. */
 export async function rlStage(
   shared: Shared,
@@ -65,7 +95,11 @@ export async function rlStage(
       const retriever = await retrieverOf(shared.catalog, agent.retriever, shared.progress);
       const settings = episodeSettings(agent);
       const sessions = new Map<object, Session>();
-      const { evaluateEvery, rewards, ...rest } = rl;
+      const { evaluateEvery, rewards, renaming = 0, ...rest } = rl;
+      const trained = readTasks(tasks, "train");
+      const worldOf = renamedWorlds(trained, shared.catalog, tokenizer, renaming);
+      /** Episodes that were played under other names. */
+      const renamed = new Map<object, RenamedWorld>();
       const constants = rewardConstants(rewards);
       try {
         const result = await runRl(
@@ -75,24 +109,31 @@ export async function rlStage(
             policy,
             generator,
             environment: {
-              tasks: readTasks(tasks, "train"),
+              tasks: trained,
               heldout: evaluateEvery === undefined ? [] : readTasks(tasks, "heldout").slice(0, HELDOUT_ON_THE_WAY),
               async play(task, player) {
                 const session = worlds.open(task, player.seed);
+                const own = environment({ catalog: shared.catalog, retriever, session });
+                // What is held out is asked as it is.
+                const other = task.split === "train" ? worldOf(player.prompt) : null;
                 const trajectory = await runParadigm(paradigm, {
                   ...player,
-                  task,
+                  task: other ? { id: task.id, request: other.request(task.request) } : task,
                   settings,
-                  open: () => environment({ catalog: shared.catalog, retriever, session }),
+                  open: () => other?.environment(own) ?? own,
                 });
                 sessions.set(trajectory, session);
+                if (other) renamed.set(trajectory, other);
                 return trajectory;
               },
-              score(task, trajectory) {
-                const session = sessions.get(trajectory) ?? null;
+              score(task, played) {
+                const session = sessions.get(played) ?? null;
+                const trajectory = renamed.get(played)?.original(played) ?? played;
                 const score = scoreToolEnv(task, trajectory, session, constants);
+                played.verdicts = trajectory.verdicts;
                 session?.close();
-                sessions.delete(trajectory);
+                sessions.delete(played);
+                renamed.delete(played);
                 return rewards?.scheme === "toolrl"
                   ? scoreToolRL(
                       trajectory,

@@ -19,6 +19,7 @@ export interface Counters {
 interface Draw<T> {
   task: T;
   seed: number;
+  prompt: number;
   id: string;
 }
 
@@ -34,8 +35,8 @@ export async function playAll<T extends RlTask>(
   let next = 0;
   const worker = async () => {
     for (let i = next++; i < draws.length; i = next++) {
-      const { task, seed, id } = draws[i]!;
-      const trajectory = await options.environment.play(task, { policy: options.policy, id, seed, temperature });
+      const { task, ...own } = draws[i]!;
+      const trajectory = await options.environment.play(task, { policy: options.policy, ...own, temperature });
       episodes[i] = { task, shape: task.shape, trajectory, rewards: { trajectory: 0, phase: 0, format: 0, terms: [] } };
     }
   };
@@ -84,6 +85,7 @@ export async function collect<T extends RlTask>(
       return Array.from({ length: group }, (_, j) => ({
         task,
         seed: hash2(hash2(seed, draw), j),
+        prompt: hash2(seed, draw),
         id: `train/${draw}/${j}`,
       }));
     });

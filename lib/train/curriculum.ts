@@ -9,7 +9,7 @@ import type { Tokenizer } from "../model/types.ts";
 import type { Message } from "../paraact/types.ts";
 import { type Document, shuffled } from "./batch.ts";
 import { around, type DrillKind, drillKinds, drills, type Lesson } from "./drills.ts";
-import { rareWords, renamed } from "./renaming.ts";
+import { RARE, rareWords, renamed } from "./renaming.ts";
 
 export interface Curriculum {
   /** Tokens in all, and shares of them. */
@@ -28,11 +28,9 @@ export interface Curriculum {
   seed: number;
 }
 
-/** A word in fewer of the lessons than this is rare. */
-const RARE = 0.03;
 /** Share of rare words that are exchanged in a document that is renamed lightly, and thoroughly. */
 const LIGHTLY = 0.5;
-const THOROUGHLY = 0.95;
+export const THOROUGHLY = 0.95;
 
 /** Draws an ordinary token: neither a special one nor a bare byte. */
 function ordinary(tokenizer: Tokenizer, draw: number): number {
@@ -65,7 +63,7 @@ export function recallDocument(tokenizer: Tokenizer, seed: number): Document {
 }
 
 /** The tokens of a vocabulary that are letters only, in lower case. */
-function lettersOf(tokenizer: Tokenizer): string[] {
+export function lettersOf(tokenizer: Tokenizer): string[] {
   const special = new Set(tokenizer.specials.values());
   const texts = Array.from({ length: tokenizer.vocabSize }, (_, id) => (special.has(id) ? "" : tokenizer.decode([id])));
   return [...new Set(texts.filter((text) => /^[A-Za-z]{2,}$/.test(text)).map((text) => text.toLowerCase()))].sort();

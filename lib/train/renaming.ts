@@ -16,24 +16,27 @@ function stem(word: string): string {
   return lower.length > SHORTEST && lower.endsWith("s") && !lower.endsWith("ss") ? lower.slice(0, -1) : lower;
 }
 
-function stemsOf(messages: readonly Message[]): Set<string> {
+function stemsIn(texts: Iterable<string>): Set<string> {
   const found = new Set<string>();
-  for (const { content } of messages)
-    for (const [word] of content.matchAll(WORDS)) if (word.length >= SHORTEST) found.add(stem(word));
+  for (const text of texts)
+    for (const [word] of text.matchAll(WORDS)) if (word.length >= SHORTEST) found.add(stem(word));
   return found;
 }
+
+const stemsOf = (messages: readonly Message[]): Set<string> => stemsIn(messages.map((message) => message.content));
 
 /** A word in fewer conversations than this is most likely a piece of an identifier. */
 const OFTEN_ENOUGH = 3;
 
 /** The words that may be exchanged: those in fewer than `share` of the conversations. The protocol's own are in all. */
 export function rareWords(conversations: readonly (readonly Message[])[], share: number): string[] {
+  return rareAmong(conversations.map(stemsOf), share);
+}
+
+function rareAmong(documents: readonly ReadonlySet<string>[], share: number): string[] {
   const count = new Map<string, number>();
-  for (const messages of conversations)
-    for (const word of stemsOf(messages)) count.set(word, (count.get(word) ?? 0) + 1);
-  return [...count]
-    .flatMap(([word, n]) => (n >= OFTEN_ENOUGH && n < share * conversations.length ? [word] : []))
-    .sort();
+  for (const stems of documents) for (const word of stems) count.set(word, (count.get(word) ?? 0) + 1);
+  return [...count].flatMap(([word, n]) => (n >= OFTEN_ENOUGH && n < share * documents.length ? [word] : [])).sort();
 }
 
 /** `word` in the shape of `like`: its case and its plural. */
@@ -71,3 +74,78 @@ export function renamed(
     }),
   }));
 }
+
+/** What a Naming exchanges, makes new words of, and must not hit. */
+export interface NamingWords {
+  rare: ReadonlySet<string>;
+  pieces: readonly string[];
+  known: ReadonlySet<string>;
+}
+
+/** A word in fewer of the texts than this is rare. */
+export const RARE = 0.03;
+
+export function namingWords(texts: readonly string[], pieces: readonly string[], rare = RARE): NamingWords {
+  const stems = texts.map((text) => stemsIn([text]));
+  return { rare: new Set(rareAmong(stems, rare)), pieces, known: new Set(stems.flatMap((own) => [...own])) };
+}
+
+/**
+ * Exchanges rare words one to one, each with probability `share`, and back, for texts that come one after another. Words that touch a digit are
+ * left: they are pieces of identifiers.
+ */
+export class Naming {
+  readonly #words: NamingWords;
+  readonly #share: number;
+  readonly #seed: number;
+  readonly #new = new Map<string, string>();
+  readonly #old = new Map<string, string>();
+
+  constructor(words: NamingWords, share: number, seed: number) {
+    this.#words = words;
+    this.#share = share;
+    this.#seed = seed;
+  }
+
+  to(text: string): string {
+    return exchanged(text, (word) => this.#newOf(word));
+  }
+
+  /** The inverse of `to`; words that it never gave stay. */
+  back(text: string): string {
+    return exchanged(text, (word) => this.#old.get(word));
+  }
+
+  #newOf(word: string): string | undefined {
+    if (!this.#words.rare.has(word)) return undefined;
+    const known = this.#new.get(word);
+    if (known !== undefined) return known;
+    const own = hash2(this.#seed, hashOf(word));
+    let name = word;
+    if (own / 2 ** 32 < this.#share) {
+      // Each failure makes the word longer, so that it ends however few the pieces are.
+      for (let n = 0, before = ""; ; n++, before = name) {
+        name = before + madeUp(this.#words.pieces, hash2(own, n));
+        // A new word that was there before, or that reads as a plural, could not be told on the way back.
+        if (!this.#old.has(name) && !this.#words.known.has(name) && stem(name) === name) break;
+      }
+    }
+    this.#new.set(word, name);
+    this.#old.set(name, word);
+    return name;
+  }
+}
+
+/** A text whose words, by stem, are exchanged for what `of` gives, where it gives any. */
+function exchanged(text: string, of: (stem: string) => string | undefined): string {
+  return text.replace(WORDS, (word, at: number) => {
+    if (word.length < SHORTEST || DIGIT.test(text.charAt(at - 1)) || DIGIT.test(text.charAt(at + word.length)))
+      return word;
+    const name = of(stem(word));
+    return name === undefined || name === stem(word) ? word : shaped(name, word);
+  });
+}
+
+const DIGIT = /[0-9]/;
+
+const hashOf = (word: string): number => [...word].reduce((hash, c) => hash2(hash, c.charCodeAt(0)), 0);

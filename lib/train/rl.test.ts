@@ -275,7 +275,13 @@ test("a rollout is what was sampled, also where its text has another encoding", 
   const options = await optionsWith();
   const ids = [..."say"].map((letter) => tokenizer.encode(letter)[0]!);
   expect(tokenizer.encode("say")).not.toEqual(ids);
-  const played = await environment.play(tasks[0]!, { policy: options.policy, id: "x", seed: 1, temperature: 1 });
+  const played = await environment.play(tasks[0]!, {
+    policy: options.policy,
+    id: "x",
+    seed: 1,
+    prompt: 1,
+    temperature: 1,
+  });
   const mask = new Uint32Array(9).fill(7);
   played.turns[0]!.tokens = { ids, logprobs: [-1, -2, -3], masks: [null, mask, null] };
   const rollout = toRollout(played, environmentRewards, tokenizer);

@@ -89,6 +89,7 @@ export async function runRl<T extends RlTask>(options: RlOptions<T>, ctx: StageC
       environment.heldout.map((task, i) => ({
         task,
         seed: hash2(hash2(ctx.seed, 0x4e1d), i),
+        prompt: hash2(hash2(ctx.seed, 0x4e1d), i),
         id: `heldout/${step}/${i}`,
       })),
       options.evaluationTemperature ?? 0,

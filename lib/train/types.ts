@@ -38,8 +38,11 @@ export interface RlEnvironment<T extends RlTask> {
   tasks: readonly T[];
   /** Never trained on; may be empty. */
   heldout: readonly T[];
-  /** Plays one episode. `id` is unique among episodes that run at once. */
-  play(task: T, player: { policy: Policy; id: string; seed: number; temperature: number }): Promise<Trajectory>;
+  /** Plays one episode. `id` is unique among episodes that run at once; `prompt` is the same for the rollouts of one group, and theirs only. */
+  play(
+    task: T,
+    player: { policy: Policy; id: string; seed: number; prompt: number; temperature: number },
+  ): Promise<Trajectory>;
   /** Sets the trajectory's verdicts and gives its rewards. */
   score(task: T, trajectory: Trajectory): ChannelRewards | Promise<ChannelRewards>;
 }

@@ -29,7 +29,7 @@ test("a card's figures are the run's own", () => {
   const record: RunRecord = {
     ...{ id: "tiny/s1", experiment: "tiny", cell: "", seed: 1, status: "done", error: null, samples: [] },
     ...{ created: "2026-12-01T00:00:00Z", finished: null },
-    config: { name: "tiny", description: "a test" },
+    config: { name: "tiny", description: "a test", model: {} },
     environment: { machine: { cpu: "Test CPU", cores: 2 }, commit: "abc" },
     stages: [
       stage("coldstart", { kept: 7, report: { kept: 7, shapes: { single: 5, chain: 2 } } }),
@@ -54,13 +54,11 @@ test("a card's figures are the run's own", () => {
     },
     1024,
   );
-  const card = modelCard(record, [], {
-    config,
-    parameters: 1_234_567,
-    bytes: 2 ** 20,
-    stage: "pretrain",
-    note: "Resumed.",
-  });
+  const model = { config, parameters: 1_234_567, bytes: 2 ** 20, stage: "pretrain", note: "Resumed." };
+  const card = modelCard(record, [], model);
+  const next = modelCard({ ...record, config: { name: "next", model: { from: "models/tiny" } } }, [], model);
+  expect(card).toContain("Vocabulary trained on the same");
+  expect(next).toContain("Weights and vocabulary start as those of models/tiny");
   for (const text of [
     "# tiny: a model of 1.23 million parameters",
     "7 scripted demonstrations (5 single, 2 chain)",

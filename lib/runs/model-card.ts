@@ -100,7 +100,7 @@ export function modelCard(
     `${e.description}. Written by \`bun run export ${record.id} --format model\`; every figure is read from that run.`,
     "",
     `- **Architecture**: Qwen3, ${config.num_hidden_layers} layers, width ${config.hidden_size}, ${config.num_attention_heads} heads of ${config.head_dim} (${config.num_key_value_heads} for keys and values), feed-forward ${config.intermediate_size}, vocabulary ${config.vocab_size}, tied embeddings${conv}; ${(model.bytes / 2 ** 20).toFixed(1)} MiB`,
-    `- **Data**: ${demos?.kept ?? 0} scripted demonstrations (${shape.join(", ")}) of ToolEnv tasks whose providers are in the training split; no held-out provider, nothing of ToolBench or API-Bank. Vocabulary trained on the same`,
+    `- **Data**: ${demos?.kept ?? 0} scripted demonstrations (${shape.join(", ")}) of ToolEnv tasks whose providers are in the training split; no held-out provider, nothing of ToolBench or API-Bank. ${e.model.from === undefined ? "Vocabulary trained on the same" : `Weights and vocabulary start as those of ${e.model.from}`}`,
     `- **Training**: stage \`${model.stage}\`, seed ${record.seed}, ${Number(trained?.result.steps ?? 0).toLocaleString("en")} steps, ${Number(trained?.result.tokens ?? 0).toLocaleString("en")} tokens, ${duration(trained?.elapsedMs ?? 0)} (of the last process, if it was resumed) on ${environment.machine?.cpu ?? "an unknown machine"} × ${environment.machine?.cores ?? "?"} cores`,
     `- **Use**: \`model.from\` of an experiment. It reads \`prompt: short\` and \`schemas: compact\` and speaks as \`wording: brief\`. Made for learning experiments, not for real requests`,
     ...(model.note ? [`- **Note**: ${model.note}`] : []),

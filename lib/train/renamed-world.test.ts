@@ -113,3 +113,28 @@ test("two prompts have other names, two rollouts of one the same tools as object
   for (const [i, tool] of first.entries()) expect(again[i]).toBe(tool);
   expect(other.map((tool) => tool.name)).not.toEqual(first.map((tool) => tool.name));
 });
+
+test("no word of the protocol becomes a new name, and a record's own words stay", () => {
+  const hostile = taskWords(tasks, catalog, ["paral", "lel", "parallel", "search"], 0.5);
+  for (const word of ["parallel", "search", "step", "execution"]) expect(hostile.known.has(word)).toBe(true);
+  const world = new RenamedWorld(hostile, 0.95, 3);
+  const plan = {
+    kind: "execution" as const,
+    available_tools: ["x"],
+    dependencies: [],
+    execution_flow: [{ step: 1, parallel: ["x"] }],
+  };
+  const turn = {
+    kind: "call" as const,
+    plan,
+    calls: [],
+    searches: [],
+    findings: [],
+    reply: "",
+    answer: null,
+    observation: "",
+  };
+  for (const task of tasks) world.request(task.request);
+  const played = { turns: [turn], end: "answered" } as unknown as Trajectory;
+  expect(world.original(played)).toEqual(played);
+});

@@ -3,8 +3,11 @@
  * a prompt's world are exchanged one to one, tools and values alike, between the environment and the policy: what the policy reads and writes is all in the
  * new names, what the world executes and what is scored in its own. See renaming.ts, which does the same to documents.
  */
+
+import { EAE_SYSTEM, ETE_SYSTEM } from "../agents/prompts.ts";
 import type { Catalog, Json, JsonSchema, Tool } from "../catalog/types.ts";
 import type { Environment } from "../paraact/environment.ts";
+import { PARAACT_SYSTEM } from "../paraact/prompt.ts";
 import type { Trajectory } from "../paraact/types.ts";
 import type { Task } from "../toolenv/types.ts";
 import { Naming, type NamingWords, namingWords, RARE } from "./renaming.ts";
@@ -24,14 +27,45 @@ export function taskWords(
     });
     return [task.request, JSON.stringify([task.calls, task.facts]), ...shown].join("\n");
   });
-  return namingWords(texts, pieces, rare);
+  // The words of the protocol are nobody's new name.
+  return namingWords(texts, pieces, rare, [PARAACT_SYSTEM, EAE_SYSTEM, ETE_SYSTEM]);
 }
 
+/** Every string of a value, and its keys. */
 function mapped(value: Json, word: (text: string) => string): Json {
   if (typeof value === "string") return word(value);
   if (Array.isArray(value)) return value.map((inner) => mapped(inner, word));
   if (value === null || typeof value !== "object") return value;
   return Object.fromEntries(Object.entries(value).map(([key, inner]) => [word(key), mapped(inner, word)]));
+}
+
+/** Keys of a trajectory below which keys are a tool's, not the record's own. */
+const TOOLS_OWN = ["arguments", "body"];
+
+/** Keys of a trajectory whose values are its own words. */
+const RECORDS_OWN = [
+  "kind",
+  "planSlot",
+  "planEvent",
+  "outcome",
+  "fault",
+  "failed",
+  "code",
+  "end",
+  "paradigm",
+  "policy",
+];
+
+/** Every string of a record that a tool or the policy gave it, but no key and no word of its own. */
+function mappedRecord(value: Json, word: (text: string) => string): Json {
+  if (Array.isArray(value)) return value.map((inner) => mappedRecord(inner, word));
+  if (value === null || typeof value !== "object") return mapped(value, word);
+  return Object.fromEntries(
+    Object.entries(value).map(([key, inner]) => [
+      key,
+      RECORDS_OWN.includes(key) ? inner : (TOOLS_OWN.includes(key) ? mapped : mappedRecord)(inner, word),
+    ]),
+  );
 }
 
 /** Without lengths and patterns: they are of the old names, and the world checks them there. */
@@ -95,7 +129,7 @@ export class RenamedWorld {
   original(trajectory: Trajectory): Trajectory {
     const { turns, ...rest } = trajectory;
     const bare = { ...rest, turns: turns.map(({ tokens: _, ...turn }) => turn) };
-    return mapped(bare as unknown as Json, this.#back) as unknown as Trajectory;
+    return mappedRecord(bare as unknown as Json, this.#back) as unknown as Trajectory;
   }
 
   #tool(tool: Tool): Tool {

@@ -85,9 +85,16 @@ export interface NamingWords {
 /** A word in fewer of the texts than this is rare. */
 export const RARE = 0.03;
 
-export function namingWords(texts: readonly string[], pieces: readonly string[], rare = RARE): NamingWords {
+/** Of texts. The words of `reserved` become no word's new name either. */
+export function namingWords(
+  texts: readonly string[],
+  pieces: readonly string[],
+  rare = RARE,
+  reserved: readonly string[] = [],
+): NamingWords {
   const stems = texts.map((text) => stemsIn([text]));
-  return { rare: new Set(rareAmong(stems, rare)), pieces, known: new Set(stems.flatMap((own) => [...own])) };
+  const known = new Set([...stems.flatMap((own) => [...own]), ...stemsIn(reserved)]);
+  return { rare: new Set(rareAmong(stems, rare)), pieces, known };
 }
 
 /**

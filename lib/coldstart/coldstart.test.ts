@@ -1,6 +1,5 @@
 import { afterAll, describe, expect, setDefaultTimeout, test } from "bun:test";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { encodeConversation } from "../agents/chat.ts";
 import { replyConstraint } from "../agents/constraint.ts";
@@ -9,8 +8,6 @@ import { randomPolicy } from "../agents/random.ts";
 import { retrievalPolicy } from "../agents/retrieval.ts";
 import { scriptedPolicy } from "../agents/scripted.ts";
 import { judgeTrajectory, TaskWorlds } from "../bench/worlds.ts";
-import { buildCatalog } from "../catalog/build.ts";
-import { openCatalog } from "../catalog/store.ts";
 import { trainTokenizer } from "../model/bpe.ts";
 import { environment } from "../paraact/environment.ts";
 import { PAPER_LIMITS } from "../paraact/episode.ts";
@@ -20,6 +17,7 @@ import type { Policy } from "../paraact/types.ts";
 import { taskReference } from "../rewards/reference.ts";
 import { scoreTrajectory } from "../rewards/score.ts";
 import { generateTasks } from "../toolenv/tasks.ts";
+import { fiveProviders } from "../toolenv/testdata/providers.ts";
 import { World } from "../toolenv/world.ts";
 import { exportDemonstrations } from "./export.ts";
 import { verify } from "./verify.ts";
@@ -27,14 +25,8 @@ import { type DemonstrationOptions, writeDemonstrations } from "./write.ts";
 
 // Worlds and tasks are really made; a busy machine takes its time.
 setDefaultTimeout(120_000);
-const dir = mkdtempSync(join(tmpdir(), "coldstart-"));
-afterAll(() => rmSync(dir, { recursive: true }));
-const path = join(dir, "catalog.sqlite");
-await buildCatalog({
-  path,
-  only: (file) => /^(mailchimp|evetech|agco-ats|velopayments|asana)\.(com|net)\b/.test(file),
-});
-const catalog = openCatalog(path);
+const { dir, catalog, remove } = await fiveProviders("coldstart");
+afterAll(remove);
 const retriever = catalog.bm25();
 const worlds = new TaskWorlds(catalog);
 const tasks = [

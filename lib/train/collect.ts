@@ -82,10 +82,11 @@ export async function collect<T extends RlTask>(
     drawn += wanted;
     const draws = Array.from({ length: wanted }, () => state.drawn++).flatMap((draw) => {
       const task = taskOfDraw(environment.tasks, seed, draw);
+      const prompt = hash2(seed, draw);
       return Array.from({ length: group }, (_, j) => ({
         task,
-        seed: hash2(hash2(seed, draw), j),
-        prompt: hash2(seed, draw),
+        seed: hash2(prompt, j),
+        prompt,
         id: `train/${draw}/${j}`,
       }));
     });

@@ -9,7 +9,7 @@ import type { Tokenizer } from "../model/types.ts";
 import type { Message } from "../paraact/types.ts";
 import { type Document, shuffled } from "./batch.ts";
 import { around, type DrillKind, drillKinds, drills, type Lesson } from "./drills.ts";
-import { RARE, rareWords, renamed } from "./renaming.ts";
+import { lettersOf, RARE, rareWords, renamed, THOROUGHLY } from "./renaming.ts";
 
 export interface Curriculum {
   /** Tokens in all, and shares of them. */
@@ -28,9 +28,8 @@ export interface Curriculum {
   seed: number;
 }
 
-/** Share of rare words that are exchanged in a document that is renamed lightly, and thoroughly. */
+/** Share of rare words that are exchanged in a document that is renamed lightly; thoroughly is renaming.ts's. */
 const LIGHTLY = 0.5;
-export const THOROUGHLY = 0.95;
 
 /** Draws an ordinary token: neither a special one nor a bare byte. */
 function ordinary(tokenizer: Tokenizer, draw: number): number {
@@ -60,13 +59,6 @@ export function recallDocument(tokenizer: Tokenizer, seed: number): Document {
   const before = lines.reduce((n, line) => n + line.length + 1, 0);
   const mask = again.flatMap((line) => line.map((_, i) => (i > 0 ? 1 : 0)).concat(1));
   return { ids: Int32Array.from(ids), actionMask: Uint8Array.from([...new Array(before).fill(0), ...mask]) };
-}
-
-/** The tokens of a vocabulary that are letters only, in lower case. */
-export function lettersOf(tokenizer: Tokenizer): string[] {
-  const special = new Set(tokenizer.specials.values());
-  const texts = Array.from({ length: tokenizer.vocabSize }, (_, id) => (special.has(id) ? "" : tokenizer.decode([id])));
-  return [...new Set(texts.filter((text) => /^[A-Za-z]{2,}$/.test(text)).map((text) => text.toLowerCase()))].sort();
 }
 
 /** The documents in the order in which they are read. A pure function of its arguments. */

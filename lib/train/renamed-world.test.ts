@@ -1,30 +1,20 @@
 import { afterAll, expect, setDefaultTimeout, test } from "bun:test";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { runParadigm } from "../agents/paradigms.ts";
 import { scriptedPolicy } from "../agents/scripted.ts";
 import { scoreToolEnv } from "../bench/toolenv.ts";
 import { TaskWorlds } from "../bench/worlds.ts";
-import { buildCatalog } from "../catalog/build.ts";
-import { openCatalog } from "../catalog/store.ts";
 import { environment } from "../paraact/environment.ts";
 import type { Trajectory } from "../paraact/types.ts";
 import { generateTasks } from "../toolenv/tasks.ts";
+import { fiveProviders } from "../toolenv/testdata/providers.ts";
 import type { Task, ToolCall } from "../toolenv/types.ts";
 import { World } from "../toolenv/world.ts";
 import { RenamedWorld, taskWords } from "./renamed-world.ts";
 
 // Worlds and tasks are really made; a busy machine takes its time.
 setDefaultTimeout(120_000);
-const dir = mkdtempSync(join(tmpdir(), "renamed-"));
-afterAll(() => rmSync(dir, { recursive: true }));
-const path = join(dir, "catalog.sqlite");
-await buildCatalog({
-  path,
-  only: (file) => /^(mailchimp|evetech|agco-ats|velopayments|asana)\.(com|net)\b/.test(file),
-});
-const catalog = openCatalog(path);
+const { catalog, remove } = await fiveProviders("renamed");
+afterAll(remove);
 const retriever = catalog.bm25();
 const worlds = new TaskWorlds(catalog);
 const spec = { split: "train", seed: 4, count: 40, writes: 0.3, retriever } as const;

@@ -3,7 +3,6 @@
  * a prompt's world are exchanged one to one, tools and values alike, between the environment and the policy: what the policy reads and writes is all in the
  * new names, what the world executes and what is scored in its own. See renaming.ts, which does the same to documents.
  */
-
 import { EAE_SYSTEM, ETE_SYSTEM } from "../agents/prompts.ts";
 import type { Catalog, Json, JsonSchema, Tool } from "../catalog/types.ts";
 import type { Environment } from "../paraact/environment.ts";

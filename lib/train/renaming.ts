@@ -4,11 +4,24 @@
  * were trained on, and cannot write tokens that they have hardly met.
  */
 import { hash2 } from "../engine/random.ts";
+import type { Tokenizer } from "../model/types.ts";
 import type { Message } from "../paraact/types.ts";
 
 /** Words of identifiers and of prose alike: "projectIds" is "project" and "Ids". */
 const WORDS = /[A-Z]?[a-z]+|[A-Z]+(?![a-z])/g;
 const SHORTEST = 3;
+
+/** A word in fewer of the texts than this is rare. */
+export const RARE = 0.03;
+/** Share of rare words that are exchanged where renaming is thorough. */
+export const THOROUGHLY = 0.95;
+
+/** The tokens of a vocabulary that are letters only, in lower case. */
+export function lettersOf(tokenizer: Tokenizer): string[] {
+  const special = new Set(tokenizer.specials.values());
+  const texts = Array.from({ length: tokenizer.vocabSize }, (_, id) => (special.has(id) ? "" : tokenizer.decode([id])));
+  return [...new Set(texts.filter((text) => /^[A-Za-z]{2,}$/.test(text)).map((text) => text.toLowerCase()))].sort();
+}
 
 /** A word in lower case and without the s of its plural. */
 function stem(word: string): string {
@@ -46,6 +59,14 @@ function shaped(word: string, like: string): string {
   return like.charAt(0) === like.charAt(0).toUpperCase() ? whole.charAt(0).toUpperCase() + whole.slice(1) : whole;
 }
 
+/** A text whose words are exchanged for what `of` gives for a stem and where it stands, where it gives any. */
+function exchanged(text: string, of: (stem: string, from: number, to: number) => string | undefined): string {
+  return text.replace(WORDS, (word, at: number) => {
+    const name = word.length < SHORTEST ? undefined : of(stem(word), at, at + word.length);
+    return name === undefined || name === stem(word) ? word : shaped(name, word);
+  });
+}
+
 /** A made-up word of one or two pieces. */
 function madeUp(pieces: readonly string[], seed: number): string {
   const piece = (n: number) => pieces[hash2(seed, n) % pieces.length]!;
@@ -68,10 +89,7 @@ export function renamed(
   }
   return messages.map((message) => ({
     ...message,
-    content: message.content.replace(WORDS, (word) => {
-      const name = word.length < SHORTEST ? undefined : names.get(stem(word));
-      return name === undefined || name === stem(word) ? word : shaped(name, word);
-    }),
+    content: exchanged(message.content, (word) => names.get(word)),
   }));
 }
 
@@ -81,9 +99,6 @@ export interface NamingWords {
   pieces: readonly string[];
   known: ReadonlySet<string>;
 }
-
-/** A word in fewer of the texts than this is rare. */
-export const RARE = 0.03;
 
 /** Of texts. The words of `reserved` become no word's new name either. */
 export function namingWords(
@@ -115,12 +130,12 @@ export class Naming {
   }
 
   to(text: string): string {
-    return exchanged(text, (word) => this.#newOf(word));
+    return exchanged(text, (word, from, to) => (touchesDigit(text, from, to) ? undefined : this.#newOf(word)));
   }
 
   /** The inverse of `to`; words that it never gave stay. */
   back(text: string): string {
-    return exchanged(text, (word) => this.#old.get(word));
+    return exchanged(text, (word, from, to) => (touchesDigit(text, from, to) ? undefined : this.#old.get(word)));
   }
 
   #newOf(word: string): string | undefined {
@@ -143,16 +158,7 @@ export class Naming {
   }
 }
 
-/** A text whose words, by stem, are exchanged for what `of` gives, where it gives any. */
-function exchanged(text: string, of: (stem: string) => string | undefined): string {
-  return text.replace(WORDS, (word, at: number) => {
-    if (word.length < SHORTEST || DIGIT.test(text.charAt(at - 1)) || DIGIT.test(text.charAt(at + word.length)))
-      return word;
-    const name = of(stem(word));
-    return name === undefined || name === stem(word) ? word : shaped(name, word);
-  });
-}
-
-const DIGIT = /[0-9]/;
+const touchesDigit = (text: string, from: number, to: number): boolean =>
+  /[0-9]/.test(text.charAt(from - 1) + text.charAt(to));
 
 const hashOf = (word: string): number => [...word].reduce((hash, c) => hash2(hash, c.charCodeAt(0)), 0);

@@ -86,12 +86,10 @@ export async function runRl<T extends RlTask>(options: RlOptions<T>, ctx: StageC
     if (environment.heldout.length === 0) return save(true);
     const episodes = await playAll(
       options,
-      environment.heldout.map((task, i) => ({
-        task,
-        seed: hash2(hash2(ctx.seed, 0x4e1d), i),
-        prompt: hash2(hash2(ctx.seed, 0x4e1d), i),
-        id: `heldout/${step}/${i}`,
-      })),
+      environment.heldout.map((task, i) => {
+        const seed = hash2(hash2(ctx.seed, 0x4e1d), i);
+        return { task, seed, prompt: seed, id: `heldout/${step}/${i}` };
+      }),
       options.evaluationTemperature ?? 0,
     );
     await scoreAll(options, episodes);

@@ -155,6 +155,10 @@ const pretrain = z.strictObject({
 
 const rl = z.strictObject({
   ...schedule,
+  shape: z
+    .enum(["constant", "linear", "cosine"])
+    .optional()
+    .describe("The learning rate after the warm-up: constant where left out, else down to zero at the last step."),
   steps: z.int().min(1),
   prompts: z.int().min(1).default(8).describe("Prompts a batch."),
   group: z.int().min(1).default(8).describe("Rollouts a prompt."),
@@ -191,6 +195,11 @@ const rl = z.strictObject({
     .optional()
     .describe(
       "Share of the prompts that are played under other names: rare words of tools and values are exchanged one to one, so that providers that the model has read are new to it.",
+    ),
+  constrained: share
+    .optional()
+    .describe(
+      "Share of the prompts that are played with schema-constrained decoding: all or none, as agent.constrained says, where left out. Under masks alone nothing is learnt of what they forbid.",
     ),
   dynamicSampling: z.boolean().default(false),
   microTokens: z.int().min(64).default(2048),

@@ -64,22 +64,25 @@ const ANSWER_FRAME = 24;
 /** Episodes of a local model that run at once: what is decoded together. */
 export const LOCAL_CONCURRENCY = 32;
 
-/** The policy of a local model, and its generator. Close the generator when done. */
+/** What a local model's policies decode with, all of them together. Close it when done. */
+export function localGenerator(model: Model): Generator {
+  return createGenerator(model, {
+    maxBatch: LOCAL_CONCURRENCY,
+    cacheTokens: LOCAL_CONCURRENCY * Math.min(model.config.max_position_embeddings, 2048),
+  });
+}
+
+/** The policy of a local model, with or without schema-constrained decoding. */
 export function localAgent(
-  model: Model,
-  tokenizer: LoadedTokenizer,
+  generator: Generator,
+  { model, tokenizer }: { model: Model; tokenizer: LoadedTokenizer },
   agent: Experiment["agent"],
   constrained: boolean,
-): { policy: Policy; generator: Generator } {
-  const contextTokens = model.config.max_position_embeddings;
-  const generator = createGenerator(model, {
-    maxBatch: LOCAL_CONCURRENCY,
-    cacheTokens: LOCAL_CONCURRENCY * Math.min(contextTokens, 2048),
-  });
-  const policy = localPolicy({
+): Policy {
+  return localPolicy({
     generator,
     tokenizer,
-    contextTokens,
+    contextTokens: model.config.max_position_embeddings,
     ...(constrained
       ? {
           constraint: {
@@ -93,5 +96,4 @@ export function localAgent(
         }
       : {}),
   });
-  return { policy, generator };
 }

@@ -11,7 +11,15 @@ import type { Benchmark, BenchmarkName, BenchTask, TaskOutcome } from "../bench/
 import { ConfigError } from "../config/load.ts";
 import type { Experiment } from "../config/schema.ts";
 import type { Policy, Trajectory } from "../paraact/types.ts";
-import { episodeSettings, LOCAL_CONCURRENCY, localAgent, narrowed, scriptedParadigm, taughtParadigm } from "./agent.ts";
+import {
+  episodeSettings,
+  LOCAL_CONCURRENCY,
+  localAgent,
+  localGenerator,
+  narrowed,
+  scriptedParadigm,
+  taughtParadigm,
+} from "./agent.ts";
 import { openBenchmark, usesSamples } from "./benchmarks.ts";
 import { endpointPolicy } from "./endpoints.ts";
 import type { Shared } from "./pipeline.ts";
@@ -177,7 +185,8 @@ async function policyOf(shared: Shared, plan: EvaluationPlan, benchmark: Benchma
     case "local": {
       const engine = await shared.engine.get();
       const { model, tokenizer } = await openModel(engine, plan.model!.result.model);
-      const { policy, generator } = localAgent(model, tokenizer, agent, plan.constrained);
+      const generator = localGenerator(model);
+      const policy = localAgent(generator, { model, tokenizer }, agent, plan.constrained);
       return {
         ...simple(() => policy),
         async close() {

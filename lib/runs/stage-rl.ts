@@ -12,7 +12,7 @@ import type { Session, Task } from "../toolenv/types.ts";
 import { RenamedWorld, taskWords } from "../train/renamed-world.ts";
 import { lettersOf, THOROUGHLY } from "../train/renaming.ts";
 import { runRl } from "../train/rl.ts";
-import { episodeSettings, LOCAL_CONCURRENCY, localAgent } from "./agent.ts";
+import { episodeSettings, LOCAL_CONCURRENCY, localAgent, localGenerator } from "./agent.ts";
 import type { Shared } from "./pipeline.ts";
 import { retrieverOf } from "./retriever.ts";
 import { openModel } from "./stage-base.ts";
@@ -48,6 +48,12 @@ function trainedParadigm(paradigm: Paradigm): Paradigm {
 /** A step's prompts and some more. */
 const WORLDS_KEPT = 64;
 
+const RENAMED_SALT = 0x4a3e;
+const CONSTRAINED_SALT = 0x51d7;
+
+/** Whether a prompt is of a share of all: the same for all of its rollouts. */
+const inShare = (prompt: number, salt: number, share: number): boolean => hash2(prompt, salt) / 2 ** 32 < share;
+
 /** The world of a prompt under other names, the same object for all of its rollouts; null for the prompts that are played as they are. */
 function renamedWorlds(
   tasks: readonly Task[],
@@ -59,7 +65,7 @@ function renamedWorlds(
   const words = taskWords(tasks, catalog, lettersOf(tokenizer));
   const kept = new Map<number, RenamedWorld>();
   return (prompt) => {
-    if (hash2(prompt, 0x4a3e) / 2 ** 32 >= share) return null;
+    if (!inShare(prompt, RENAMED_SALT, share)) return null;
     const known = kept.get(prompt) ?? new RenamedWorld(words, THOROUGHLY, prompt);
     kept.delete(prompt);
     kept.set(prompt, known);
@@ -90,12 +96,15 @@ export async function rlStage(
     async run(ctx) {
       const engine = await shared.engine.get();
       const { model, tokenizer } = await openModel(engine, from.result.model);
-      const { policy, generator } = localAgent(model, tokenizer, agent, agent.constrained);
+      const generator = localGenerator(model);
+      const policyWith = (constrained: boolean) => localAgent(generator, { model, tokenizer }, agent, constrained);
+      const policies = { constrained: policyWith(true), free: policyWith(false) };
+      const policy = agent.constrained ? policies.constrained : policies.free;
       const worlds = new TaskWorlds(shared.catalog, faultRates(world.faultRate));
       const retriever = await retrieverOf(shared.catalog, agent.retriever, shared.progress);
       const settings = episodeSettings(agent);
       const sessions = new Map<object, Session>();
-      const { evaluateEvery, rewards, renaming = 0, ...rest } = rl;
+      const { evaluateEvery, rewards, renaming = 0, constrained = agent.constrained ? 1 : 0, ...rest } = rl;
       const trained = readTasks(tasks, "train");
       const worldOf = renamedWorlds(trained, shared.catalog, tokenizer, renaming);
       /** Episodes that were played under other names. */
@@ -116,8 +125,10 @@ export async function rlStage(
                 const own = environment({ catalog: shared.catalog, retriever, session });
                 // What is held out is asked as it is.
                 const other = task.split === "train" ? worldOf(player.prompt) : null;
+                const asked = inShare(player.prompt, CONSTRAINED_SALT, constrained) ? "constrained" : "free";
                 const trajectory = await runParadigm(paradigm, {
                   ...player,
+                  policy: task.split === "train" ? policies[asked] : policy,
                   task: other ? { id: task.id, request: other.request(task.request) } : task,
                   settings,
                   open: () => other?.environment(own) ?? own,

@@ -6,13 +6,15 @@ import { encodePrompt } from "../agents/chat.ts";
 import { localPolicy } from "../agents/local.ts";
 import { createGenerator } from "../model/generator.ts";
 import { Model } from "../model/model.ts";
+import { Optimizer } from "../model/optimizer.ts";
 import { readSafetensors } from "../model/safetensors.ts";
 import type { Policy, Trajectory } from "../paraact/types.ts";
 import { type RlEnvironment, type RlOptions, type RlTask, runRl } from "./rl.ts";
 import { toRollout } from "./rollouts.ts";
 import { DivergedError } from "./sft.ts";
 import { config, environment, tasks, tokenizer } from "./testdata/letters.ts";
-import { recordedContext, testEngine } from "./testdata/tiny.ts";
+import { countingDocuments, recordedContext, testEngine } from "./testdata/tiny.ts";
+import { isOneStep, score, update } from "./update.ts";
 
 setDefaultTimeout(60_000);
 const root = mkdtempSync(join(tmpdir(), "rl-"));
@@ -262,6 +264,32 @@ test("masks of constrained decoding are used again in training: the probabilitie
   // Half of the vocabulary was forbidden: unmasked, the log-probabilities are about log 2 lower.
   expect(lost.drift).toBeGreaterThan(0.5);
   expect(lost.lines).toContain("WARNING: log-probabilities");
+});
+
+test("a batch that is one PPO step scores itself: the weights are those of a scoring pass before it", async () => {
+  const documents = countingDocuments(8, 5);
+  const run = async (scoredBefore: boolean) => {
+    const options = await optionsWith({ prompts: 4, miniBatch: 4, microTokens: 40 });
+    expect(isOneStep(options)).toBe(true);
+    const before = await score(options.model, documents, 40, { temperature: 1 });
+    const optimizer = new Optimizer(engine, options.model.trainable(), { kind: "muon", weightDecay: 0, maxNorm: 1 });
+    const groups = [0, 2, 4, 6].map((i) => [i, i + 1]);
+    const advantages = { values: documents.map((_, i) => (i % 2 ? 1 : -0.5)) };
+    const old = scoredBefore ? before.lp : null;
+    const updated = await update(
+      options,
+      { documents, groups, advantages, old, reference: before.lp },
+      optimizer,
+      0.02,
+    );
+    return { before, updated, weights: await options.model.arrays() };
+  };
+  const [two, one] = [await run(true), await run(false)];
+  expect(one.weights).toEqual(two.weights);
+  expect(one.updated).toEqual(two.updated);
+  expect(one.updated.scored.lp).toEqual(one.before.lp);
+  expect(one.updated.scored.entropy).toBeCloseTo(one.before.entropy, 6);
+  expect(one.updated.ratio).toBeCloseTo(1, 6);
 });
 
 test("wrong use is refused with the reason", async () => {

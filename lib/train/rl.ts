@@ -20,7 +20,7 @@ import { DivergedError, TrainingDataError } from "./sft.ts";
 import { stopAsked } from "./stop.ts";
 import { stopwatch } from "./stopwatch.ts";
 import type { RlOptions, RlTask } from "./types.ts";
-import { score, update } from "./update.ts";
+import { isOneStep, score, update } from "./update.ts";
 
 export type { Episode, RlEnvironment, RlOptions, RlTask } from "./types.ts";
 
@@ -114,6 +114,7 @@ export async function runRl<T extends RlTask>(options: RlOptions<T>, ctx: StageC
       ...episodeMetrics(batch.episodes),
       failed: batch.failed,
       drawn: state.drawn,
+      constrained: batch.rollouts.filter((rollout) => rollout.masks).length / batch.rollouts.length,
     };
     await options.record?.(step + 1, "train", batch.episodes);
     warnOfFlatness(batch.advantages.diagnostics, values, warn);
@@ -127,13 +128,11 @@ export async function runRl<T extends RlTask>(options: RlOptions<T>, ctx: StageC
     clock.start("update");
     const documents = batch.rollouts.map(documentOf);
     const { temperature } = options;
-    const old = await score(model, documents, options.microTokens, { temperature });
-    Object.assign(values, drift(batch.rollouts, old.lp), { entropy: old.entropy });
-    if ((values.driftMax ?? 0) > (options.maxDrift ?? 0.01))
-      warn(
-        "drift",
-        `log-probabilities at sampling and in training differ by up to ${values.driftMax?.toExponential(1)} (step ${step + 1}): the gradient is biased. Check the precision of the cache and the weights, and top-k and top-p.`,
-      );
+    const learns = batch.advantages.values.some((a) => a !== 0);
+    // One PPO step scores the batch itself.
+    const old =
+      learns && isOneStep(options) ? null : await score(model, documents, options.microTokens, { temperature });
+    let before = old;
     const refLp =
       options.kl > 0
         ? (
@@ -147,10 +146,10 @@ export async function runRl<T extends RlTask>(options: RlOptions<T>, ctx: StageC
       new DivergedError(
         `RL: ${what} in step ${step + 1}. The last good state is ${checkpoints.lastGood}. Lower lr (now ${options.lr}) or raise kl (now ${options.kl}).`,
       );
-    if (batch.advantages.values.some((a) => a !== 0)) {
-      const updated = await update(
+    if (learns) {
+      const { scored, ...updated } = await update(
         options,
-        { ...batch, documents, old: old.lp, reference: refLp },
+        { ...batch, documents, old: old && old.lp, reference: refLp },
         optimizer,
         lr,
       ).catch((error: unknown) => {
@@ -160,9 +159,16 @@ export async function runRl<T extends RlTask>(options: RlOptions<T>, ctx: StageC
       if (updated.kl > (options.maxKl ?? 5))
         throw diverged(`the KL to the reference policy is ${updated.kl.toFixed(2)} a token`);
       Object.assign(values, updated);
+      before ??= scored;
     } else {
       warn("no signal", `no trajectory of step ${step + 1} has an advantage: the weights were left as they are`);
     }
+    if (before) Object.assign(values, drift(batch.rollouts, before.lp), { entropy: before.entropy });
+    if ((values.driftMax ?? 0) > (options.maxDrift ?? 0.01))
+      warn(
+        "drift",
+        `log-probabilities at sampling and in training differ by up to ${values.driftMax?.toExponential(1)} (step ${step + 1}): the gradient is biased. Check the precision of the cache and the weights, and top-k and top-p.`,
+      );
     step++;
     const seconds = clock.stop();
     const newTokens = batch.rollouts.reduce((n, rollout) => n + lossTokens(rollout), 0);

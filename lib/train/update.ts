@@ -38,11 +38,22 @@ export interface ScoredBatch {
   documents: Document[];
   groups: number[][];
   advantages: { values: number[] };
-  old: PerToken[];
+  /** Null where the batch is one step: then the weights that are trained are those that sampled, and the ratio is 1. */
+  old: PerToken[] | null;
   reference: PerToken[] | null;
 }
 
-/** The PPO steps of one batch: `epochs` passes in mini-batches of `miniBatch` groups. Returns means over the steps taken. */
+/** Whether a step's batch is one PPO step. */
+export const isOneStep = ({
+  epochs,
+  miniBatch,
+  prompts,
+}: Pick<RlOptions<RlTask>, "epochs" | "miniBatch" | "prompts">) => epochs === 1 && miniBatch >= prompts;
+
+/**
+ * The PPO steps of one batch: `epochs` passes in mini-batches of `miniBatch` groups. Returns means over the steps taken, and what the first pass
+ * scored: log-probabilities of every action token, and the mean entropy.
+ */
 export async function update<T extends RlTask>(
   options: RlOptions<T>,
   batch: ScoredBatch,
@@ -56,12 +67,15 @@ export async function update<T extends RlTask>(
   ratio: number;
   maxRatio: number;
   gradNorm: number;
+  scored: { lp: PerToken[]; entropy: number };
 }> {
   const { model } = options;
   const { documents } = batch;
   const lengths = documents.map((document) => document.ids.length);
   const actions = documents.map(lossTokens);
   const sums = { loss: 0, policyLoss: 0, kl: 0, clipFraction: 0, ratio: 0, maxRatio: 0, gradNorm: 0 };
+  const scored = { lp: [] as PerToken[], entropy: 0 };
+  const all = actions.reduce((a, b) => a + b, 0);
   let updates = 0;
   for (let epoch = 0; epoch < options.epochs; epoch++) {
     for (let first = 0; first < batch.groups.length; first += options.miniBatch) {
@@ -82,16 +96,20 @@ export async function update<T extends RlTask>(
         const each = (value: (i: number) => number) =>
           Float32Array.from(micro.flatMap((i) => new Array<number>(actions[i]!).fill(value(i))));
         const input = {
-          old: rows(batch.old),
           reference: batch.reference && rows(batch.reference),
           advantages: each((i) => batch.advantages.values[i]!),
           weights: each((i) => tokenWeight(options.aggregate ?? "token", actions[i]!, mini)),
         };
-        const { loss } = await model.forwardBackward(
+        const old = batch.old && rows(batch.old);
+        const { lp, entropy, loss } = await model.forwardBackward(
           pack(own),
-          (lp): PolicyLossValue => ppoLoss({ lp, ...input }, options),
+          (now): PolicyLossValue => ppoLoss({ lp: now, old: old ?? now, ...input }, options),
           { temperature: options.temperature },
         );
+        if (epoch === 0) {
+          for (const [k, values] of scatterLossRows(own, lp).entries()) scored.lp[micro[k]!] = values;
+          for (const x of entropy) scored.entropy += x / all;
+        }
         sums.loss += loss.loss;
         sums.policyLoss += loss.policy;
         sums.kl += loss.kl;
@@ -105,5 +123,5 @@ export async function update<T extends RlTask>(
   }
   const { maxRatio, ...means } = sums;
   for (const name of ["loss", "policyLoss", "kl", "clipFraction", "ratio", "gradNorm"] as const) means[name] /= updates;
-  return { ...means, maxRatio };
+  return { ...means, maxRatio, scored };
 }

@@ -149,7 +149,7 @@ export async function runRl<T extends RlTask>(options: RlOptions<T>, ctx: StageC
     if (learns) {
       const { scored, ...updated } = await update(
         options,
-        { ...batch, documents, old: old && old.lp, reference: refLp },
+        { ...batch, documents, old: old?.lp ?? null, reference: refLp },
         optimizer,
         lr,
       ).catch((error: unknown) => {

@@ -9,6 +9,7 @@ import { planGraph } from "../paraact/plan.ts";
 import { renderReply } from "../paraact/render.ts";
 import { TAG_TOKENS } from "../paraact/tags.ts";
 import { ConstraintError, type ConstraintOptions, replyConstraint } from "./constraint.ts";
+import type { ReadValue } from "./grammar/fields.ts";
 
 // Thousands of sampled tokens; a busy machine takes its time.
 setDefaultTimeout(120_000);
@@ -297,6 +298,110 @@ describe("extraction", () => {
     ).flatMap((r) => r.calls);
     expect(calls.length).toBeGreaterThan(0);
     for (const call of calls) expect(Number.isSafeInteger(call!.arguments.n)).toBe(true);
+  });
+});
+
+describe("whole values", () => {
+  const lookup = tool(
+    "lookup",
+    {
+      account: { type: "integer" },
+      id: { type: "string" },
+      note: { type: "string" },
+      short: { type: "string", maxLength: 1 },
+      rate: { type: "number", maximum: 1 },
+      tags: { type: "array", items: { type: "integer", minimum: 100 } },
+    },
+    ["account", "id"],
+  );
+  const request =
+    'On ACME, look up item i-17 named "Ada Lovelace" of account 42 and list the names and end dates of its owners.';
+  const read: ReadValue[] = [
+    { text: "i-17", response: 0, member: "/id" },
+    { text: "Ada", response: 0, member: "/owners/name" },
+    { text: "Grace, H.", response: 0, member: "/owners/name" },
+    { text: "Ada", response: 0, member: "/owners/name" },
+    { text: "2025-01-02", response: 0, member: "/ended" },
+    { text: "open", response: 1, member: "/status" },
+  ];
+  const options = {
+    protocol: "paraact" as const,
+    tools: [lookup],
+    copyFrom: request,
+    whole: { request, read },
+    slots: { search: "required" as const, call: "forbidden" as const },
+    limits: { ...short, answer: 120 },
+  };
+  const replies = Array.from({ length: 250 }, (_, seed) =>
+    parseReply(small.decode(sample(small, small.eosId!, seed, options).slice(0, -1))),
+  );
+
+  test("arguments are whole values of the request or the responses, each once a call; what nothing fits is left out", () => {
+    const calls = replies.flatMap((r) => r.calls);
+    expect(calls.length).toBeGreaterThan(50);
+    const values = ["Ada Lovelace", "ACME", "i-17", "42", "Ada", "Grace, H.", "2025-01-02", "open"];
+    const used = { id: new Set<unknown>(), note: new Set<unknown>() };
+    for (const call of calls) {
+      const { account, id, note, ...rest } = call!.arguments;
+      expect(account).toBe(42);
+      const texts = [id, ...(note === undefined ? [] : [note])];
+      for (const text of texts) expect(values).toContain(text as string);
+      // The account is required, and 42 the only number.
+      expect(new Set(texts).size).toBe(texts.length);
+      used.id.add(id);
+      used.note.add(note);
+      expect(rest).toEqual({});
+    }
+    expect(used.id.size).toBeGreaterThan(3);
+    expect(used.note.size).toBeGreaterThan(3);
+  });
+
+  test("answers are labels of the request and whole values, as often as they were read, lists to their end", () => {
+    const answers = replies.flatMap((r) => r.answers);
+    expect(answers.length).toBeGreaterThan(50);
+    expect(new Set(answers).size).toBeGreaterThan(10);
+    const group = /^([^:]+): (.+)$/;
+    const said = ["not found", "Ada, Grace, H., Ada", "2025-01-02", "open"];
+    for (const answer of answers) {
+      if (answer === "It is done.") continue;
+      expect(answer.endsWith(".")).toBe(true);
+      const groups = answer
+        .slice(0, -1)
+        .split("; ")
+        .map((g) => group.exec(g)!.slice(1));
+      for (const [label, values] of groups) {
+        expect(/^(?:[\w-]+ )*[\w-]+$/.test(label!)).toBe(true);
+        // What is left of the values when whole ones are taken away; a list at the end of the room may be cut.
+        let rest = `${values}, `;
+        for (const value of said) rest = rest.replace(`${value}, `, "");
+        expect([answer, rest.replace(/^(?:Ada, )?(?:Grace, H\., )?$/, "")]).toEqual([answer, ""]);
+      }
+    }
+    expect(answers.some((a) => a.includes("Ada, Grace, H., Ada"))).toBe(true);
+    expect(answers.some((a) => a.includes("i-17."))).toBe(false);
+  });
+
+  test("runs of the request's words, also in the other number; pieces, repeats and made-up labels are refused", () => {
+    const accepts = (answer: string) => {
+      const constraint = replyConstraint(small, { ...options, stopIds: [small.eosId!] });
+      try {
+        for (const id of small.encode(`<think>x</think><answer>${answer}</answer>`, { special: true }))
+          constraint.accept(id);
+        return true;
+      } catch (error) {
+        expect(error).toBeInstanceOf(ConstraintError);
+        return false;
+      }
+    };
+    expect(accepts("name: Ada, Grace, H., Ada; end date: 2025-01-02.")).toBe(true);
+    expect(accepts("end dates: not found.")).toBe(true);
+    expect(accepts("It is done.")).toBe(true);
+    for (const wrong of [
+      ...["name: Ada.", "name: Grace, H..", "name: Ada, Ada, Grace, H..", "end date: 2025.", "name: open, open."],
+      ...["end date: 2025-01-02; end date: open.", "status: open.", "dates end: open.", "item: i-17.", "account: 42."],
+      ...["name: Ada, Grace, H., Ada; end date: Ada.", "name:", ""],
+    ])
+      expect([wrong, accepts(wrong)]).toEqual([wrong, false]);
   });
 });
 

@@ -3,7 +3,8 @@ import type { Tool } from "../catalog/types.ts";
 import type { TokenConstraint, Tokenizer } from "../model/types.ts";
 import type { PlanSlot } from "../paraact/types.ts";
 import { copySource, type State, tokenMask } from "./grammar/automaton.ts";
-import { lexicon } from "./grammar/extract.ts";
+import { lexicon, wholeValues } from "./grammar/extract.ts";
+import { fieldSource, type ReadValue } from "./grammar/fields.ts";
 import { defaultLimits, type ReplyLimits, replyGrammar } from "./grammar/protocol.ts";
 import { tokenTrie } from "./grammar/trie.ts";
 
@@ -27,6 +28,11 @@ export interface ConstraintOptions {
   copyFrom?: string;
   /** Where given (with `copyFrom`), numbers stand in `copyFrom` too, and answers are made of these words and a few of their own. */
   answerWords?: Iterable<string>;
+  /**
+   * Where given, arguments (enums and objects apart) are whole values of the request and of the responses, each once a call, and answers are labels
+   * of the request's words with whole values of the responses ("status: open; names: Ada, Grace.").
+   */
+  whole?: { request: string; read: readonly ReadValue[] };
   limits?: Partial<ReplyLimits>;
 }
 
@@ -52,6 +58,12 @@ export function replyConstraint(tokenizer: Tokenizer, options: ConstraintOptions
     done: options.done ?? [],
     copy: options.copyFrom === undefined ? null : copySource(options.copyFrom),
     extract: options.answerWords === undefined ? null : lexicon([...OWN_WORDS, ...options.answerWords]),
+    whole: options.whole
+      ? {
+          values: wholeValues(options.whole.request, options.whole.read),
+          answer: fieldSource(options.whole.request, options.whole.read),
+        }
+      : null,
     limits: { ...defaultLimits, ...options.limits },
   });
   return {

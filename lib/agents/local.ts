@@ -3,9 +3,12 @@ import type { Json } from "../catalog/types.ts";
 import type { Generator, Tokenizer } from "../model/types.ts";
 import { ContextOverflow } from "../paraact/episode.ts";
 import type { Message, Policy, PolicyReply, PolicyRequest } from "../paraact/types.ts";
+import { scalars } from "../toolenv/compare.ts";
 import { encodeMessage, endOfTurn, replyOpening } from "./chat.ts";
 import { type ConstraintOptions, replyConstraint } from "./constraint.ts";
-import { readExchanges } from "./solver.ts";
+import type { ReadValue } from "./grammar/fields.ts";
+import { valueWords } from "./scripted.ts";
+import { isFailure, readExchanges } from "./solver.ts";
 
 export interface LocalPolicyOptions {
   name?: string;
@@ -18,12 +21,14 @@ export interface LocalPolicyOptions {
   /**
    * Schema-constrained decoding, off by default. `copyStrings`: string arguments must occur in the conversation. `followPlan`: calls are
    * those of the plan's ready occurrences, and plans stand where the controller wants them (needs the loop's planSlots and readyTools).
-   * `extract`: numbers are copied too, and every word of an answer was read.
+   * `extract`: numbers are copied too, and every word of an answer was read. `whole`: arguments are whole values of the request and the responses,
+   * answers are labels and whole values.
    */
   constraint?: Pick<ConstraintOptions, "protocol" | "limits"> & {
     copyStrings?: boolean;
     followPlan?: boolean;
     extract?: boolean;
+    whole?: boolean;
   };
 }
 
@@ -60,6 +65,22 @@ export function readWords(messages: readonly Message[]): string[] {
   for (const { responses } of readExchanges(messages)) for (const { result } of responses) value(result);
   return found.filter((word) => word !== "" && !word.includes("<"));
 }
+
+/** The scalars of the responses that are no failures, as an answer writes them, in the order in which they stand. */
+export function readValues(messages: readonly Message[]): ReadValue[] {
+  const responses = readExchanges(messages).flatMap((exchange) => exchange.responses);
+  return responses.flatMap(({ result }, response) =>
+    (isFailure(result) ? [] : scalars(result)).map(({ pointer, value }) => ({
+      text: valueWords(value),
+      response,
+      member: pointer.replaceAll(/\/\d+(?=\/|$)/g, ""),
+    })),
+  );
+}
+
+/** What was asked, as it was written. */
+export const requestOf = (messages: readonly Message[]) =>
+  messages.flatMap((m) => (m.role === "user" ? [m.content] : [])).join("\n");
 
 /**
  * A policy over a generator. Sampled ids are returned and, given back in Message.tokens, are used as they are; observations are encoded
@@ -99,6 +120,7 @@ export function localPolicy(options: LocalPolicyOptions): Policy {
       ...(c.limits ? { limits: c.limits } : {}),
       ...(c.copyStrings ? { copyFrom: readText(request.messages) } : {}),
       ...(c.extract ? { answerWords: readWords(request.messages) } : {}),
+      ...(c.whole ? { whole: { request: requestOf(request.messages), read: readValues(request.messages) } } : {}),
       ...(c.followPlan && request.planSlots ? { slots: request.planSlots } : {}),
       ...(request.doneOccurrences ? { done: request.doneOccurrences } : {}),
       ...(c.followPlan && request.readyTools ? { ready: request.readyTools } : {}),

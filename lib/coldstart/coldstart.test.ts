@@ -2,7 +2,8 @@ import { afterAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { encodeConversation } from "../agents/chat.ts";
-import { replyConstraint } from "../agents/constraint.ts";
+import { type ConstraintOptions, replyConstraint } from "../agents/constraint.ts";
+import { readValues, requestOf } from "../agents/local.ts";
 import { type Paradigm, runParadigm } from "../agents/paradigms.ts";
 import { randomPolicy } from "../agents/random.ts";
 import { retrievalPolicy } from "../agents/retrieval.ts";
@@ -13,7 +14,7 @@ import { environment } from "../paraact/environment.ts";
 import { PAPER_LIMITS } from "../paraact/episode.ts";
 import { PARAACT_SYSTEM_SHORT } from "../paraact/prompt.ts";
 import { TAG_TOKENS } from "../paraact/tags.ts";
-import type { Policy } from "../paraact/types.ts";
+import type { Message, Policy } from "../paraact/types.ts";
 import { taskReference } from "../rewards/reference.ts";
 import { scoreTrajectory } from "../rewards/score.ts";
 import { generateTasks } from "../toolenv/tasks.ts";
@@ -207,11 +208,14 @@ describe("cold start", () => {
     expect(verify({ task, trajectory, verdicts: wrong, rewards, detour })?.check).toBe("answer");
   });
 
-  test("every demonstration without a slip (a missing argument) is permitted, token by token, by the constraint that decoding will use", async () => {
-    const texts = many.demonstrations.flatMap((d) => d.messages.map((m) => m.content));
+  /** Replays demonstrations and holds each reply, token by token, against the constraint that the loop's request gives. Returns how many there were. */
+  async function permitted(
+    demonstrations: typeof many.demonstrations,
+    more: (messages: readonly Message[]) => Partial<ConstraintOptions>,
+  ): Promise<number> {
+    const texts = demonstrations.flatMap((d) => d.messages.map((m) => m.content));
     const tokenizer = await trainTokenizer(texts, { vocabSize: 1024, tags: [...TAG_TOKENS] });
     let checked = 0;
-    /** Replays a demonstration's replies and holds each against the constraint that the loop's request gives. */
     const reader = (replies: string[]): Policy => ({
       name: "replay",
       async reply(request) {
@@ -224,13 +228,14 @@ describe("cold start", () => {
           slots: request.planSlots!,
           ready: request.readyTools!,
           done: request.doneOccurrences!,
+          ...more(request.messages),
         });
         for (const [k, id] of ids.entries()) if (actionMask[k] === 1) constraint.accept(id);
         checked++;
         return { text, finish: "stop", usage: { promptTokens: 0, completionTokens: 0, estimated: true } };
       },
     });
-    for (const { trajectory, task, detour } of many.demonstrations) {
+    for (const { trajectory, task, detour } of demonstrations) {
       if (detour === "slip") continue;
       const session = worlds.open(task, trajectory.seed);
       const again = await runParadigm("paraact", {
@@ -245,7 +250,19 @@ describe("cold start", () => {
       expect(again.error).toBeNull();
       expect(again.end).toBe("answered");
     }
-    expect(checked).toBeGreaterThan(300);
+    return checked;
+  }
+
+  test("every demonstration without a slip (a missing argument) is permitted, token by token, by the constraint that decoding will use", async () => {
+    expect(await permitted(many.demonstrations, () => ({}))).toBeGreaterThan(300);
+  });
+
+  test("brief ones also where arguments and answers are whole values", async () => {
+    const brief = await writeDemonstrations({ ...base, perTask: 2, roles: { detours: 0.2, wording: "brief" } });
+    const whole = (messages: readonly Message[]) => ({
+      whole: { request: requestOf(messages), read: readValues(messages) },
+    });
+    expect(await permitted(brief.demonstrations, whole)).toBeGreaterThan(50);
   });
 
   test("exports: ShareGPT and OpenAI messages hold every message", () => {

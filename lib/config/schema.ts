@@ -95,6 +95,12 @@ const agent = z.strictObject({
     .boolean()
     .default(false)
     .describe("Constrained decoding also takes numbers, and every word of an answer, from what was read."),
+  wholeValues: z
+    .boolean()
+    .default(false)
+    .describe(
+      'Constrained decoding takes arguments as whole values of what was read, each once a call, and gives answers the form "label: value, value; label: value.", lists whole. For requests that quote what they name, as ToolEnv\'s do.',
+    ),
   temperature: z.number().min(0).default(0).describe("At evaluation; RL samples at its own."),
 });
 

@@ -12,7 +12,7 @@ import { PARAACT_SYSTEM, PARAACT_SYSTEM_SHORT } from "../paraact/prompt.ts";
 import type { Policy } from "../paraact/types.ts";
 
 /** How the experiment's agent plays ParaAct. Other paradigms take their own system prompt. */
-export function episodeSettings(agent: Omit<Experiment["agent"], "extractive">): EpisodeSettings {
+export function episodeSettings(agent: Omit<Experiment["agent"], "extractive" | "wholeValues">): EpisodeSettings {
   return {
     ...PARAACT_SETTINGS,
     system: agent.prompt === "short" ? PARAACT_SYSTEM_SHORT : PARAACT_SYSTEM,
@@ -89,6 +89,7 @@ export function localAgent(
             protocol: agent.paradigm === "paraact" ? "paraact" : agent.paradigm === "ete" ? "ete" : "eae",
             copyStrings: true,
             extract: agent.extractive,
+            whole: agent.wholeValues,
             // A character is a token at the most, so that an answer that has begun can always be closed within the turn's budget.
             limits: { answer: Math.max(40, Math.min(defaultLimits.answer, agent.maxNewTokens - ANSWER_FRAME)) },
             followPlan: true,

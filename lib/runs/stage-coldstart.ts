@@ -21,6 +21,7 @@ export async function coldstartStage(shared: Shared, tasks: StageRecord<TasksRes
   const {
     actionsPerTurn: _width,
     extractive: _decoding,
+    wholeValues: _whole,
     ...agent
   } = {
     ...experiment.agent,

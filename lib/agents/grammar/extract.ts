@@ -61,6 +61,41 @@ export function stringValues(source: CopySource, schema: JsonSchema): string[] {
   return [...found];
 }
 
+/**
+ * What a request names, as whole values: the texts in quotation marks, and words that look like identifiers, numbers, dates or codes (with a digit,
+ * a mark inside, or a capital behind the first letter); then the values of the responses. Each once, in the order in which it was read.
+ */
+export function wholeValues(request: string, read: readonly { text: string }[]): string[] {
+  const quoted = [...request.matchAll(/"([^"\n]+)"/g)].map(([, text]) => text!);
+  const words = request
+    .replaceAll(/"[^"\n]+"/g, " ")
+    .split(/\s+/)
+    .map((word) => word.replace(/^[("']+|[)"'.,;:!?]+$/g, ""))
+    .filter((word) => /\d|.[\p{Lu}@_/:.-]./u.test(word) || /^\p{Lu}{2,}$/u.test(word));
+  return [...new Set([...quoted, ...words, ...read.map(({ text }) => text)])].filter(
+    (text) => text !== "" && !text.includes("<"),
+  );
+}
+
+/** The whole values that a schema of a string or a number allows, as JSON, with the value that each stands for. */
+export function fitting(values: readonly string[], schema: JsonSchema): { json: string; value: string }[] {
+  const found: { json: string; value: string }[] = [];
+  for (const value of values) {
+    if (schema.type === "string") {
+      if (fits(value, schema)) found.push({ json: JSON.stringify(value), value });
+      continue;
+    }
+    const n = /^-?(?:0|[1-9]\d{0,14})(?:\.\d{1,9})?$/.test(value) ? Number(value) : Number.NaN;
+    if (
+      !Number.isNaN(n) &&
+      (schema.type !== "integer" || Number.isInteger(n)) &&
+      fits(n, { ...schema, type: "number" })
+    )
+      found.push({ json: JSON.stringify(n), value });
+  }
+  return found;
+}
+
 function parsed(json: string): Json | undefined {
   try {
     return JSON.parse(json) as Json;
@@ -80,10 +115,10 @@ export interface Lexicon {
 }
 
 /** A noun's other number, by the commonest endings: a request for "the end dates" is answered with an "end date". */
-function otherNumber(word: string): string[] {
+export function otherNumber(word: string): string[] {
   if (!/^\p{L}{3,}$/u.test(word)) return [];
   if (word.endsWith("ies")) return [`${word.slice(0, -3)}y`];
-  if (word.endsWith("sses") || word.endsWith("xes")) return [word.slice(0, -2)];
+  if (word.endsWith("sses") || word.endsWith("xes") || word.endsWith("uses")) return [word.slice(0, -2)];
   return word.endsWith("s") ? [word.slice(0, -1)] : [`${word}s`];
 }
 

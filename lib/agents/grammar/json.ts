@@ -12,7 +12,7 @@ import {
   type State,
   text,
 } from "./automaton.ts";
-import { isShaped, numberValues, stringValues } from "./extract.ts";
+import { fitting, isShaped, numberValues, stringValues } from "./extract.ts";
 import { jsonText, jsonTextNonEmpty } from "./text.ts";
 import type { TokenTrie } from "./trie.ts";
 
@@ -32,6 +32,8 @@ export interface JsonGrammar {
   copy: CopySource | null;
   /** Numbers must occur there too, and strings whose schema says what they look like fit it. */
   extract: boolean;
+  /** Where given, the strings and numbers of a call are whole values of these, each once a call; what has none is not offered if it may be left out. */
+  whole: readonly string[] | null;
 }
 
 /** A JSON string of free text with at least one character that is no white space. */
@@ -159,6 +161,24 @@ function objectValue(g: JsonGrammar, schema: JsonSchema, next: Next, depth: numb
   );
 }
 
+/** The whole values that may stand for a parameter; null where it is not held to them. */
+function wholeFor(
+  g: JsonGrammar,
+  schema: JsonSchema,
+  taken: readonly string[],
+): { json: string; value: string }[] | null {
+  const free = schema.const === undefined && !schema.enum?.length;
+  if (!g.whole || !free || !(schema.type === "string" || schema.type === "integer" || schema.type === "number"))
+    return null;
+  return fitting(g.whole, schema).filter(({ value }) => !taken.includes(value));
+}
+
+/** Whether something was read that an argument can be made of. */
+function offered(g: JsonGrammar, schema: JsonSchema, taken: readonly string[]): boolean {
+  if (schema.type === "array") return schema.items === undefined || offered(g, schema.items, taken);
+  return wholeFor(g, schema, taken)?.length !== 0;
+}
+
 /** An object of declared properties: each at most once, in any order, the required ones before it closes. */
 export function members(
   g: JsonGrammar,
@@ -169,14 +189,18 @@ export function members(
   const names = Object.keys(schema.properties);
   const required = names.filter((n) => schema.required.includes(n));
   const id = `me${schemaId(schema.properties)}.${depth}`;
-  const from = (used: ReadonlySet<string>): Next =>
-    lazy(`${id}{${names.map((n) => (used.has(n) ? 1 : 0)).join("")};${next.key}`, () => {
+  /** `taken`: whole values that stand in the object already. */
+  const from = (used: ReadonlySet<string>, taken: readonly string[]): Next => {
+    const at = `{${names.map((n) => (used.has(n) ? 1 : 0)).join("")}${JSON.stringify(taken)}`;
+    return lazy(`${id}${at};${next.key}`, () => {
       const options: State[] = [];
       if (required.every((n) => used.has(n))) options.push(literal("}", next));
-      const open = names.filter((n) => !used.has(n));
+      const open = names.filter(
+        (n) => !used.has(n) && (required.includes(n) || offered(g, schema.properties[n]!, taken)),
+      );
       if (open.length > 0) {
-        const body = lazy(`${id}m${[...used].sort().join(",")};${next.key}`, () =>
-          choice(open.map((n) => literal(`${JSON.stringify(n)}:`, value(n, used)))),
+        const body = lazy(`${id}m${at};${next.key}`, () =>
+          choice(open.map((n) => literal(`${JSON.stringify(n)}:`, value(n, used, taken)))),
         );
         options.push(
           used.size === 0
@@ -189,10 +213,18 @@ export function members(
       }
       return choice(options);
     });
-  const value = (name: string, used: ReadonlySet<string>): Next => {
-    const rest = from(new Set([...used, name]));
-    const body = lazy(`${id}=${name};${rest.key}`, () => jsonValue(g, schema.properties[name]!, rest, depth + 1));
+  };
+  const value = (name: string, used: ReadonlySet<string>, taken: readonly string[]): Next => {
+    const now = new Set([...used, name]);
+    const rest = from(now, taken);
+    const body = lazy(`${id}=${name};${rest.key}`, () => {
+      const left = wholeFor(g, schema.properties[name]!, taken);
+      // What is required is given, if need be once more.
+      const whole = left?.length === 0 ? wholeFor(g, schema.properties[name]!, []) : left;
+      if (!whole || whole.length === 0) return jsonValue(g, schema.properties[name]!, rest, depth + 1);
+      return choice(whole.map((w) => literal(w.json, from(now, [...taken, w.value]))));
+    });
     return lazy(`_${body.key}`, () => optional(" ", body));
   };
-  return literal("{", from(new Set()));
+  return literal("{", from(new Set(), []));
 }

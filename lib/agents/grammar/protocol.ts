@@ -14,6 +14,7 @@ import {
   text,
 } from "./automaton.ts";
 import { type Lexicon, words } from "./extract.ts";
+import { type FieldSource, fields } from "./fields.ts";
 import { freeString, type JsonGrammar, members } from "./json.ts";
 import { executionPlan, field, optionalSubgoals, type PlanLimits } from "./plan.ts";
 import { plainText } from "./text.ts";
@@ -66,6 +67,8 @@ export interface ReplyOptions {
   copy: CopySource | null;
   /** Numbers are copied as strings are, and answers are made of these words. */
   extract: Lexicon | null;
+  /** Arguments are these whole values, and answers labels and values of these. */
+  whole: { values: readonly string[]; answer: FieldSource } | null;
   limits: ReplyLimits;
 }
 
@@ -77,6 +80,7 @@ export function replyGrammar(o: ReplyOptions): State {
     limits: { string: limits.string, entries: limits.entries, depth: limits.depth },
     copy: o.copy,
     extract: o.extract !== null,
+    whole: o.whole?.values ?? null,
   };
   const byName = new Map(o.tools.map((t) => [t.name, t]));
 
@@ -111,6 +115,18 @@ export function replyGrammar(o: ReplyOptions): State {
   const stop = special(o.stopIds, ended);
   function answer(): State {
     const { extract } = o;
+    const source = o.whole?.answer;
+    if (source)
+      return tag(
+        "<answer>",
+        lazy("b.fields", () =>
+          fields(
+            source,
+            limits.answer,
+            lazy("b/fields", () => tag("</answer>", gap(stop))),
+          ),
+        ),
+      );
     if (!extract) return block("answer", limits.answer, gap(stop));
     const end = lazy("b/extract", () => tag("</answer>", gap(stop)));
     return tag(

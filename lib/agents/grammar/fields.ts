@@ -2,7 +2,7 @@
  * Answers of label and value, "status: open; names: Ada, Grace.", as states: labels are runs of words of the request, values are whole values of
  * the responses, each as often as it stands there, and lists are said from their first entry to their last.
  */
-import { type Next, State } from "./automaton.ts";
+import { choice, lazy, literal, type Next, State } from "./automaton.ts";
 import { otherNumber } from "./extract.ts";
 
 /** A scalar of a response, as an answer writes it. */
@@ -34,7 +34,7 @@ export interface FieldSource {
 const utf8 = new TextEncoder();
 /** What an answer says where a value was not to be had, or where nothing was asked for. */
 const NOT_FOUND = utf8.encode("not found");
-const DONE = utf8.encode("It is done.");
+const DONE = "It is done.";
 /** Characters of a label and of a value at most. */
 const LONGEST_LABEL = 60;
 const LONGEST_VALUE = 160;
@@ -115,22 +115,14 @@ class Label extends Field {
     }
     const whole = length === 0 ? [] : open.filter((o) => bytes(o).length === length);
     if (whole.length === 0) return null;
-    if (byte === SPACE && label.length < LONGEST_LABEL && !this.full) {
-      const after = formsOf(
-        source,
-        whole.map(({ word }) => word + 1),
-      );
-      return after.length > 0 ? new Label(source, said, this.with(byte), limit, next, `${label} `, after) : null;
-    }
+    const after = formsOf(
+      source,
+      whole.map(({ word }) => word + 1),
+    );
+    const ends = after.length === 0 || label.length >= LONGEST_LABEL || this.full;
+    if (byte === SPACE) return ends ? null : new Label(source, said, this.with(byte), limit, next, `${label} `, after);
     // No label twice, unless the words lead nowhere else.
-    const stuck =
-      formsOf(
-        source,
-        whole.map(({ word }) => word + 1),
-      ).length === 0 ||
-      label.length >= LONGEST_LABEL ||
-      this.full;
-    if (byte !== COLON || (said.labels.includes(label) && !stuck)) return null;
+    if (byte !== COLON || (said.labels.includes(label) && !ends)) return null;
     return new Gap(source, { ...said, labels: [...said.labels, label] }, this.with(byte), limit, next, null);
   }
 }
@@ -207,7 +199,8 @@ class Value extends Field {
         ? new Value(source, said, this.with(byte), limit, next, last, goOn, length + 1, missing)
         : null;
     const ended = this.#ended(byte);
-    return inside && ended ? new Either(inside, ended) : (inside ?? ended);
+    // A mark may end a value or belong to a longer one.
+    return inside && ended ? choice([inside, ended]) : (inside ?? ended);
   }
   /** What follows a whole value. */
   #ended(byte: number): State | null {
@@ -221,97 +214,19 @@ class Value extends Field {
     const more = last.length > 0 && openFor(source, after, this.text.length + 1, limit, whole).length > 0;
     // A list is said to its end, as far as there is room.
     const cut = more && last.every(({ at, of }) => at + 1 < of);
-    if (byte === STOP) return cut ? null : new Closed(this.with(byte), next);
+    if (byte === STOP) return cut ? null : next.state;
     if (byte === COMMA) return more ? new Gap(source, after, this.with(byte), limit, next, whole) : null;
-    if (byte !== SEMICOLON || this.full) return null;
-    if (cut) return null;
+    if (byte !== SEMICOLON || this.full || cut) return null;
     const lists = new Set(said.lists);
     if (last.length === 1) lists.add(last[0]!.list);
-    return new Between({ source, said: { ...after, lists }, limit, next }, this.with(byte));
-  }
-}
-
-/** The space between two groups. */
-class Between extends State {
-  constructor(
-    private readonly rest: { source: FieldSource; said: Said; limit: number; next: Next },
-    private readonly text: string,
-  ) {
-    super();
-  }
-  protected makeKey(): string {
-    return `F${this.text};${this.rest.next.key}`;
-  }
-  step(byte: number): State | null {
-    const { source, said, limit, next } = this.rest;
-    return byte === SPACE ? new Label(source, said, `${this.text} `, limit, next) : null;
-  }
-}
-
-/** Two readings of the same text: a mark may end a value or belong to a longer one. */
-class Either extends State {
-  constructor(
-    private readonly a: State,
-    private readonly b: State,
-  ) {
-    super();
-  }
-  protected makeKey(): string {
-    return `(${this.a.key}|${this.b.key})`;
-  }
-  step(byte: number): State | null {
-    const [a, b] = [this.a.step(byte), this.b.step(byte)];
-    return a && b ? new Either(a, b) : (a ?? b);
-  }
-  override tags(): readonly number[] {
-    return [...new Set([...this.a.tags(), ...this.b.tags()])];
-  }
-  override tag(id: number): State | null {
-    return this.a.tag(id) ?? this.b.tag(id);
-  }
-}
-
-/** Behind the full stop. */
-class Closed extends State {
-  constructor(
-    private readonly text: string,
-    private readonly next: Next,
-  ) {
-    super();
-  }
-  protected makeKey(): string {
-    return `F${this.text};${this.next.key}`;
-  }
-  step(byte: number): State | null {
-    return this.next.state.step(byte);
-  }
-  override tags(): readonly number[] {
-    return this.next.state.tags();
-  }
-  override tag(id: number): State | null {
-    return this.next.state.tag(id);
-  }
-}
-
-/** The answer "It is done.", from its second character on. */
-class Done extends State {
-  constructor(
-    private readonly at: number,
-    private readonly next: Next,
-  ) {
-    super();
-  }
-  protected makeKey(): string {
-    return `D${this.at};${this.next.key}`;
-  }
-  step(byte: number): State | null {
-    if (byte !== DONE[this.at]) return null;
-    return this.at + 1 === DONE.length ? new Closed("It is done.", this.next) : new Done(this.at + 1, this.next);
+    const text = `${this.with(byte)} `;
+    const label = () => new Label(source, { ...after, lists }, text, limit, next);
+    return literal(" ", lazy(`F${text};${next.key}`, label));
   }
 }
 
 /** An answer of about `limit` characters, then `next`. */
 export function fields(source: FieldSource, limit: number, next: Next): State {
   const label = new Label(source, { labels: [], texts: new Map(), lists: new Set() }, "", limit, next);
-  return new Either(label, new Done(0, next));
+  return choice([label, literal(DONE, next)]);
 }

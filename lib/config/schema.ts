@@ -194,6 +194,12 @@ const rl = z.strictObject({
     .optional()
     .describe("Ablations of the rewards; the paper's where left out. To leave out a channel set its weight to 0."),
   optimizer: z.enum(["adamw", "muon"]).optional().describe("AdamW where left out."),
+  aggregate: z
+    .enum(["token", "trajectory", "constant"])
+    .optional()
+    .describe(
+      "What the loss is a mean over: all action tokens of the batch (the paper's, where left out), trajectories of each one's mean (long failures do not outweigh short successes), or trajectories over a constant length (Dr.GRPO).",
+    ),
   epsilon: positive
     .optional()
     .describe("Added to the standard deviations that rewards are divided by; the paper's 1e-6 where left out."),

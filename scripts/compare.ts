@@ -1,6 +1,7 @@
 /** `bun run compare A B …`: runs side by side, with 95 % intervals, paired differences and Holm's correction. */
 import { relative } from "node:path";
 import { arms, compareTables, groupTables, newestRuns, withBaseline } from "../lib/runs/compare.ts";
+import { command } from "../lib/runs/environment.ts";
 import { RunIndex, type RunRecord } from "../lib/runs/index-store.ts";
 import { publish } from "../lib/runs/publish.ts";
 import { resultsRoot } from "../lib/runs/stages.ts";
@@ -58,7 +59,7 @@ await main(
       label: { type: "string", help: 'only this label, such as scripted or "after SFT"' },
       baseline: {
         type: "string",
-        help: 'what differences are taken to: a label, such as "after SFT"; else the first arm',
+        help: 'what differences are taken to: a label, such as "after SFT" (unconstrained and sampled arms to that checkpoint played alike); else the first arm',
       },
       groups: { type: "boolean", help: "one table an arm, by group of tasks" },
       publish: { type: "string", help: "write the tables to results/published/<value>/, with how they were made" },
@@ -108,16 +109,15 @@ await main(
     if (baseline !== undefined && !labels.has(baseline))
       throw new UsageError(`--baseline: no arm is called "${baseline}". Labels here: ${[...labels].join("; ")}`);
     const all = arms(runs);
-    const tables = (args.on("groups") ? groupTables : compareTables)(
-      baseline === undefined ? all : withBaseline(all, baseline),
-    );
+    const ordered = baseline === undefined ? all : withBaseline(all, baseline);
+    const tables = args.on("groups") ? groupTables(ordered) : compareTables(ordered, {}, baseline);
     if (tables.length === 0)
       throw new UsageError(`these runs have no evaluations${group ? ` in group "${group}"` : ""} to compare.`);
     const published = args.text("publish");
     if (published !== undefined) {
       if (!/^[a-z0-9][a-z0-9_-]*$/.test(published))
         throw new UsageError(`--publish takes a folder's name in lower case, such as paradigms, not "${published}".`);
-      const folder = publish(published, chosen.runs, tables, ["bun run compare", ...process.argv.slice(2)].join(" "));
+      const folder = publish(published, chosen.runs, tables, command());
       args.progress.log(`written to ${relative(".", folder)}`);
     }
     if (!args.json) console.log(tables.map(format).join("\n\n"));

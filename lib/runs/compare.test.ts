@@ -122,6 +122,28 @@ test("a baseline by label goes before the other arms", () => {
   expect(withBaseline(all, "after SFT").map((arm) => arm.name)).toEqual(["after SFT", "before", "after RL"]);
 });
 
+test("with a baseline by label each arm is compared with the one that was played alike", () => {
+  const arm = (label: string, success: number[]) => success.map((x, i) => outcome(`t${i}`, x, { label }));
+  const outcomes = [
+    ...arm("after SFT", [1, 1, 1, 1]),
+    ...arm("after SFT, sampled", [0, 0, 0, 1]),
+    ...arm("after RL, sampled", [0, 0, 1, 1]),
+    ...arm("retrieval", [0, 0, 0, 0]),
+  ];
+  const all = withBaseline(arms([{ record: record("r", "", 1, "1"), outcomes }]), "after SFT");
+  const [table] = compareTables(all, {}, "after SFT");
+  const column = "difference to after SFT, played alike";
+  const said = new Map(table!.rows.map((row, i) => [row[0]!, cell(table!, i, column).split(" ")[0]]));
+  expect(said).toEqual(
+    new Map([
+      ["after SFT", "–"],
+      ["after SFT, sampled", "–"],
+      ["after RL, sampled", "+25.0"],
+      ["retrieval", "−100.0"],
+    ]),
+  );
+});
+
 test("the newest run of a cell and seed counts, the older is named; cells keep the order in which they were made", () => {
   const list = [
     record("x/new", "a", 1, "2026-03"),

@@ -272,13 +272,31 @@ export function withBaseline(all: readonly Arm[], label: string): Arm[] {
   return [...all.filter(own), ...all.filter((arm) => !own(arm))];
 }
 
-/** One table a benchmark: each arm with its interval, the difference to the first arm, and what it cost. */
-export function compareTables(all: Arm[], notes: Record<string, string[]> = {}): Table[] {
+/** How an arm was played, as its label says behind the checkpoint: ", unconstrained", ", sampled", or nothing for greedy decoding under masks. */
+const manner = (arm: Arm): string => /, (unconstrained|sampled)$/.exec(arm.outcomes[0]?.label ?? "")?.[0] ?? "";
+
+/**
+ * What an arm's difference is taken to: the first arm; with a `baseline`, the first of that label that was played in the arm's own manner, so that a
+ * difference is one of training and not of decoding. Null for a baseline itself.
+ */
+function baselineOf(arm: Arm, here: readonly Arm[], baseline: string | undefined): Arm | null {
+  const alike = here.find((a) => a.outcomes[0]?.label === `${baseline}${manner(arm)}`);
+  const base = alike ?? here[0]!;
+  return base === arm ? null : base;
+}
+
+/**
+ * One table a benchmark: each arm with its interval, the difference to the first arm (or to those of the label `baseline`, each to the one that was
+ * played alike), and what it cost.
+ */
+export function compareTables(all: Arm[], notes: Record<string, string[]> = {}, baseline?: string): Table[] {
   const tables: Table[] = [];
   for (const benchmark of new Set(all.map((a) => a.benchmark))) {
     const here = all.filter((a) => a.benchmark === benchmark);
-    const first = here[0]!;
-    const differences = here.map((arm, i) => (i === 0 ? null : armDifference(first, arm)));
+    const differences = here.map((arm) => {
+      const base = baselineOf(arm, here, baseline);
+      return base && armDifference(base, arm);
+    });
     const adjusted = holm(differences.map((d) => d?.p ?? Number.NaN));
     const scoreNames = scoreNamesOf(here);
     // One k for all arms that have runs enough.
@@ -304,7 +322,7 @@ export function compareTables(all: Arm[], notes: Record<string, string[]> = {}):
       columns: [
         "arm",
         "success % [95 %]",
-        "difference to the first",
+        baseline === undefined ? "difference to the first" : `difference to ${baseline}, played alike`,
         "p (Holm)",
         ...(withPass ? [`pass@${k} / pass^${k} %`] : []),
         ...scoreNames,

@@ -23,7 +23,7 @@ export function commit(): string | null {
 }
 
 /** The command that this process is, as the user typed it; keys are in no argument. */
-function command(): string {
+export function command(): string {
   const [, script = "", ...args] = process.argv;
   const quoted = args.map((a) => (/^[\w@%+=:,./-]+$/.test(a) ? a : `'${a.replaceAll("'", "'\\''")}'`));
   return ["bun run", basename(script, ".ts"), ...quoted].join(" ");
